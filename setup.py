@@ -29,6 +29,7 @@ setup(
         "Programming Language :: Python :: 3.13",
     ],
     python_requires=f">={cfg['min_python']}",
+    package_dir={"": "."}, # an editable install puts this folder on the path, so no folder of the package's name is taken for it
     packages=find_packages(include=["invariant_metrics", "invariant_metrics.*"]),
     package_data={"invariant_metrics": ["py.typed", "assets/*", "assets/**/*"]},
     install_requires=cfg["requirements"].split(),

@@ -26,7 +26,7 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.core import rng
 from invariant_metrics.people.kendall import pair_counts_many
-from invariant_metrics.people.exchange import swap_test
+from exchange import swap_test
 from invariant_metrics.people.score_table import score_table
 from invariant_metrics.people.statistics import AGREEMENTS, tau_b, tau_c
 

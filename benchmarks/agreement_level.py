@@ -17,7 +17,7 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.core import progress, rng
 from invariant_metrics.people.draws import GENERALIZATIONS, draw_replicates, p_value, standard_errors
 from invariant_metrics.people.score_table import score_table
-from invariant_metrics.people.exchange import swap_test
+from exchange import swap_test
 from invariant_metrics.people.statistics import AGREEMENTS
 from invariant_metrics.stats import holm
 

@@ -11,20 +11,31 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
 from PIL import Image
+from scipy.optimize import minimize_scalar
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from invariant_metrics.core import few_threads, rng
-from invariant_metrics.data.photos import Photo, folder_photos, packaged_photos, split_photos
+from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
+from invariant_metrics.data.photos import TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
 from invariant_metrics.encoders.base import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import assets_folder, atomic_write
-from invariant_metrics.probe.encoders import encoder_responses, fit_steepness, metrics_on, moved_colors, predicted_auc
+from invariant_metrics.metrics.base import Metric, PairedMetric, get_metric
+from invariant_metrics.metrics.image import map_distance, unit_maps
+from invariant_metrics.probe.encoders import encoder_responses, moved_colors, predicted_auc
 from invariant_metrics.probe.images import COLOR_SIZES, color_items, color_probe
-from invariant_metrics.training.image_encoder import train_image_encoder, train_photo_encoder
+from invariant_metrics.models.vision import VisionNet
+from invariant_metrics.training.batches import batch_indices
+from invariant_metrics.training.image_encoder import contrast_loss, random_views, train_image_encoder
+from invariant_metrics.training.loop import Optim, Turn, fit
 
 RESULTS, CACHE = Path(__file__).parent.parent/"nbs"/"results", cache_folder()/"encoder-series"
 STEPS = 600 # as the encoder that ships
@@ -40,6 +51,69 @@ FIT, TESTS = "photographs A", ("photographs B", "bsds", "scenes")
 PHOTOGRAPHS = TESTS[:2] # what the rule is for; on scenes, where a valid recoloring stays inside the world's distribution, it does not hold
 
 
+class Twins(nn.Module):
+    "The image encoder for two views of the same pictures, and the temperature of their comparison."
+    def __init__(self):
+        super().__init__()
+        self.net = VisionNet()
+        self.log_scale = nn.Parameter(torch.tensor(2.7))
+
+    def forward(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor: # (N, 3, H, W) twice -> (N, N)
+        one, two = F.normalize(self.net(torch.cat([first, second])), dim=1).chunk(2)
+        return one @ two.T * self.log_scale.clamp(max=4.6).exp()
+
+
+def photo_patches(photos: list[Photo], n: int, size: int = 96, seed: int = 0) -> torch.Tensor: # (n, 3, size, size) uint8
+    "Square patches at random places, equally many of each photograph, shrunk as the probe shrinks them."
+    draw, parts = rng(seed, "photo patches"), []
+    for k, photo in enumerate(photos):
+        small = shrink(photo.rgb, round(TILES_ACROSS*64))
+        corners = draw.integers((small.shape[0] - size + 1, small.shape[1] - size + 1), size=(len(range(k, n, len(photos))), 2))
+        parts += [small[y:y + size, x:x + size] for y, x in corners]
+    return torch.from_numpy(np.stack(parts)).permute(0, 3, 1, 2).contiguous()
+
+
+def train_photo_encoder(photos: list[Photo], steps: int, folder: Path, hue: float = 0, seed: int = 0, patches: int = 4000, batch: int = 48):
+    "The same network on photographs without labels: two views of a patch find each other (Chen et al. 2020)."
+    few_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Twins()
+    rgb = photo_patches(photos, patches, seed=seed)
+    items = batch_indices(len(rgb), batch, seed)
+    def views(i: int) -> tuple[torch.Tensor, ...]:
+        part = rgb[items(i)]
+        return tuple(random_views(part, part[:, 0], (64, 32)[i % 2], torch_rng(seed, "varied", i, view), hue)[0] for view in range(2))
+    turn = Turn(model, contrast_loss, Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1)))
+    log = fit(turn, views, steps, folder=folder, seed=seed, precision="fp32", desc="photo encoder", settings={"hue": hue, "patches": patches})
+    return model.eval(), log
+
+
+def metrics_on(encoder: Encoder,
+               label: str,  # after the metric's name
+              ) -> list[Metric]:
+    "Fréchet distance, CMMD and, where there are feature maps, LPIPS's formula on one encoder."
+    found = [replace(get_metric(name, encoder=encoder), name=f"{name}@{label}") for name in ("fd", "cmmd")]
+    parts = encoder.describe() | {"layer": "maps"}
+    place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
+    try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
+    except InputError: return found
+    def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
+    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
+                                 Signature.of(metric="lpips", **parts, heads="unit"),
+                                 "|".join(parts.values()))]
+
+
+def fit_steepness(ratio: np.ndarray, # (n,)
+                  auc: np.ndarray,   # (n,)
+                 ) -> float:
+    "The steepness with the smallest squared error, between 0 and 30."
+    error = lambda k: np.square(predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
+    grid = np.linspace(0, 30, 301)
+    best = grid[np.argmin([error(k) for k in grid])]
+    return float(minimize_scalar(error, bounds=(max(best - 0.1, 0), best + 0.1), method="bounded").x)
+
+
 def train(name: str) -> None:
     "One network of the series, stored with a card."
     how = dict(SERIES[name])
@@ -47,7 +121,7 @@ def train(name: str) -> None:
     root = os.environ.get("INVARIANT_METRICS_DATA")
     own = folder_photos(Path(root)/"imagenet_sample"/"images") if photos and root else None
     began, make = time.time(), train_photo_encoder if photos else train_image_encoder
-    options = {**how, **({"photos": own} if photos else {})}
+    options = {**how, **({"photos": own or packaged_photos()} if photos else {})}
     model, log = make(steps=STEPS, folder=CACHE/f"{name}-checkpoint", **options)
     data = f"{len(own) if own else 'packaged'} photographs" if photos else "scenes"
     loss = float(log.loc[log["term"] == "contrast", "value"].tail(20).mean())

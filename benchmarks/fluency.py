@@ -10,14 +10,16 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.edits.fluency import FormJudge, fluency_table, form_judge, text_cases
+from invariant_metrics.edits.fluency import ENDS_OF_SCALE, DRAWS, FormAuc, FormJudge, form_judge, matched_foils, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams
 from invariant_metrics.edits.word_families import edits_of
+from invariant_metrics.edits.words import TextCase, word_edits
 from invariant_metrics.files import atomic_write
 from invariant_metrics.people.edit_sheets import edits_signature
 
@@ -26,6 +28,35 @@ TABLE = Path(__file__).parent.parent/"nbs"/"results"/"fluency.csv"
 
 def lines(place: Path) -> list[dict]:
     with gzip.open(place, "rt", encoding="utf-8") as file: return [json.loads(line) for line in file]
+
+
+MARGIN = 0.05  # of an AUC around one half
+
+
+def is_told(*aucs: FormAuc) -> bool:
+    "Whether one of these intervals lies beyond one half by more than the margin."
+    return any(a.low > 0.5 + MARGIN or a.high < 0.5 - MARGIN for a in aucs)
+
+
+def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJudge, task: str, others: dict[str, FormJudge]) -> pd.DataFrame:
+    """A row for each family: n, whether it is matched, kept, and by each judge the AUC before and after with its interval.
+
+    Families of form and the ends of the scale are not matched; `others` are judges that do not choose, such as one fit on other data."""
+    bases, clusters, rows = [c.text for c in cases], np.arange(len(cases)), []
+    for name in names:
+        kind = word_edits[name].kind_in(task)
+        foils = kind != "form" and name not in ENDS_OF_SCALE
+        found = matched_foils(name, cases, judge, draws=DRAWS if foils else 1)
+        if not len(found.before[0]): continue
+        if not foils: found = found._replace(after=found.before, told=found.told[:0])
+        row = {"family": name, "kind": kind, "level": 1, "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}
+        judges = {"words": (judge, False), "tags": (judge, True), **{k: (j, False) for k, j in others.items()}}
+        aucs = {k: found.aucs(j, bases, clusters, tags) for k, (j, tags) in judges.items()}
+        for k, pair in aucs.items():
+            for when, a in zip(("before", "after"), pair): row |= {f"{k}_{when}": a.auc, f"{k}_{when}_low": a.low, f"{k}_{when}_high": a.high}
+        rows.append(row | {"told_before": is_told(aucs["words"][0], aucs["tags"][0]),
+                           "told_after": is_told(*(pair[1] for k, pair in aucs.items() if k in others))})
+    return pd.DataFrame(rows)
 
 
 def main() -> None:
@@ -42,7 +73,7 @@ def main() -> None:
         judge, away = form_judge(right), TaggedNGrams(elsewhere)
         fit = time.perf_counter() - began
         other = FormJudge("elsewhere", np.zeros(len(right), int), [away])
-        table = fluency_table(edits_of(task), text_cases(right, source, judge.part), judge, task, others={"elsewhere": other})
+        table = fluency_table(edits_of(task), text_cases(right, source, judge.part), judge, task, {"elsewhere": other})
         tables.append(table.assign(task=task, edits=edits_signature()))
         print(f"{task}: {len(right)} items, {fit:.1f} s for the models, {time.perf_counter() - began:.0f} s in all")
     whole = pd.concat(tables, ignore_index=True)

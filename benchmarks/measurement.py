@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from invariant_metrics.core import few_threads
-from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.files import atomic_write
+from invariant_metrics.metrics.base import get_metric
 from invariant_metrics.people.agreement import AgreementDesign
 from invariant_metrics.people.measurement import AGAIN, MEASURED, ScoreCube, check_methods, concurrent_rows, consistency_rows
 from invariant_metrics.people.measurement import construct_rows, load_criteria, measurement, score_cube, stability_rows
-from invariant_metrics.people.metric_scores import run_metrics
+from invariant_metrics.people.metric_scores import score_outputs
 from invariant_metrics.people.statistics import AGREEMENTS
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
@@ -36,7 +36,7 @@ def store(frame: pd.DataFrame, name: str) -> None:
 def summeval(data: Path) -> pd.DataFrame: # the table of `measurement` for metrics of this package and two controls
     criteria = load_criteria(data/"summarization"/"summeval_thumb.jsonl.gz", ASPECTS)
     outputs = criteria["relevance"].outputs
-    scores = run_metrics(criteria["relevance"], METRICS)
+    scores = score_outputs(criteria["relevance"], [get_metric(name) for name in METRICS])
     texts = outputs["output"]
     controls = outputs[["item", "system"]].assign(characters=texts.map(len), capitals=[np.mean([w[:1].isupper() for w in t.split()]) for t in texts])
     wide = scores.wide().reset_index().merge(controls, on=["item", "system"])

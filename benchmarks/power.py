@@ -12,7 +12,6 @@ from scipy import stats
 
 from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
-from invariant_metrics.scoring.pilots import auc_influence, auc_pilot, correlation_pilot, pearson_influence
 from invariant_metrics.scoring.power import mean_pilot, metric_pilot, power
 from invariant_metrics.metrics.base import Metric, PairedMetric, Rows, SetMetric
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
@@ -127,55 +126,9 @@ def frechet_zero(draw, reps: int) -> tuple[int, float]: return against_zero(FD, 
 def mmd_zero(draw, reps: int) -> tuple[int, float]: return against_zero(MMD, mmd_of(0.45), draw, reps)
 
 
-def one_correlation(draw, reps: int) -> tuple[int, float]:
-    def pair(shape, r):
-        x = draw.normal(size=shape)
-        return x, r*x + (1 - r**2)**0.5*draw.normal(size=shape)
-    n = power(correlation_pilot(*pair(PILOT, 0.6)), wished=0.3).n_needed  # the pilot at .6, the experiment at .3
-    return n, float((stats.pearsonr(*pair((reps, n), 0.3), axis=1).pvalue < 0.05).mean())
-
-
-def two_correlations(draw, reps: int) -> tuple[int, float]:
-    def triple(n):
-        x, seen = draw.normal(size=n), draw.normal(size=n)
-        return x, *(w*x + (1 - w**2)**0.5*(0.7*seen + 0.51**0.5*draw.normal(size=n)) for w in (0.6, 0.45))
-    n = power(correlation_pilot(*triple(PILOT)), wished=0.15).n_needed
-    found = []
-    for _ in range(reps):
-        x, y, z = triple(n)
-        (r, psi), (s, psi_s) = pearson_influence(x, y), pearson_influence(x, z)
-        found.append(abs(r - s) > 1.959964*(psi - psi_s).std(ddof=1)/n**0.5)
-    return n, float(np.mean(found))
-
-
-def one_auc(draw, reps: int) -> tuple[int, float]:
-    shift = 2**0.5*stats.norm.ppf(0.65)
-    n = power(auc_pilot(draw.normal(1.2, 1, PILOT), draw.normal(0, 1, PILOT)), wished=0.15).n_needed  # the pilot at .80, the experiment at .65
-    half = -(-n//2)
-    found = stats.mannwhitneyu(draw.normal(shift, 1, (reps, half)), draw.normal(0, 1, (reps, half)), axis=1, method="asymptotic")
-    return 2*half, float((found.pvalue < 0.05).mean())
-
-
-def two_aucs(draw, reps: int) -> tuple[int, float]:
-    def metrics(n, shift_a, shift_b):
-        common = draw.normal(size=n)
-        return [shift + 0.7*common + 0.51**0.5*draw.normal(size=n) for shift in (shift_a, shift_b)]
-    def sides(n):
-        (pos, pos_b), (neg, neg_b) = metrics(n, 1.2, 0.8), metrics(n, 0, 0)
-        return (pos, neg), (pos_b, neg_b)
-    truth = stats.norm.cdf(1.2/2**0.5) - stats.norm.cdf(0.8/2**0.5)
-    one, other = sides(PILOT)
-    half, found = -(-power(auc_pilot(*one, other), wished=truth).n_needed//2), []
-    for _ in range(reps):
-        (a, pos, neg), (b, pos_b, neg_b) = (auc_influence(*side) for side in sides(half))
-        found.append(abs(a - b) > 1.959964*(((pos - pos_b).var(ddof=1) + (neg - neg_b).var(ddof=1))/half)**0.5)
-    return 2*half, float(np.mean(found))
-
-
 SIMULATIONS = {"mean, paired": paired_mean, "mean, unpaired": unpaired_mean, "mean, few items": few_items, "mean, clusters": clustered_mean,
                "corpus BLEU-like, paired": corpus_ratio, "Fréchet, two systems": frechet_pair, "MMD, two systems": mmd_pair,
-               "Fréchet against 0": frechet_zero, "MMD against 0": mmd_zero, "correlation against 0": one_correlation,
-               "correlations, two metrics": two_correlations, "AUC against ½": one_auc, "AUCs, two metrics": two_aucs}
+               "Fréchet against 0": frechet_zero, "MMD against 0": mmd_zero}
 COSTLY = ("corpus BLEU-like, paired", "Fréchet, two systems", "MMD, two systems", "Fréchet against 0", "MMD against 0")
 
 

@@ -12,24 +12,32 @@ INVARIANT_METRICS_CACHE/probe_to_people and taken from there by the next call. S
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
+from scipy.stats import kendalltau
 
-from invariant_metrics.advice.people import axis_profile, by_collection, compare_strategies, edit_profile, metric_bank
-from invariant_metrics.advice.people import order_agreement, people_study, predictions_of, regret, relatives
-from invariant_metrics.core import few_threads, rng
+from invariant_metrics.core import InputError, Signature, few_threads, rng, unknown
 from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
+from invariant_metrics.edits.colors import AXES
 from invariant_metrics.edits.word_families import edits_of
+from invariant_metrics.encoders.text import RememberingEncoder, bert
 from invariant_metrics.files import atomic_write
+from invariant_metrics.metrics.base import Metric, TextMetric, get_metric
+from invariant_metrics.metrics.cider import document_frequencies
+from invariant_metrics.metrics.violation import paraphrase_from_memory
 from invariant_metrics.people.agreement import agreement
 from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricScores, score_outputs
 from invariant_metrics.probe.own_texts import OwnItem, deal_references, edit_items
-from invariant_metrics.probe.worlds import score_texts
+from invariant_metrics.probe.tables import MATCHED
+from invariant_metrics.probe.worlds import EditedTexts, as_references, text_sentinels
+from invariant_metrics.stats import auc, student_interval
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
 KEPT = Path(os.environ.get("INVARIANT_METRICS_CACHE", "runs"))/"probe_to_people"
@@ -48,6 +56,274 @@ COLLECTIONS = {
     "SummEval consistency": (SUMMARIES/"summeval_thumb.jsonl.gz", {"aspect": "consistency"}, "summarization", 25, 24, "SummEval"),
     "SummEval relevance": (SUMMARIES/"summeval_thumb.jsonl.gz", {"aspect": "relevance"}, "summarization", 25, 24, "SummEval"),
     "REALSumm": (SUMMARIES/"realsumm_outputs.jsonl.gz", {}, "summarization", 20, 30, "REALSumm")}
+
+
+LENGTH_SHARE = 0.5 # the bonus for a text as long as its reference
+
+def _mixture(metric: Metric, whole: float) -> Metric: # whole: the best value of the metric
+    def share(pred, target): # of the length of the first reference, at most 1
+        counts = [(len(p.split()), max(len(as_references(t)[0].split()), 1)) for p, t in zip(pred, target)]
+        return torch.tensor([min(a/b, 1.0) for a, b in counts], dtype=torch.float64)
+    def phi(pred, target, source=None):
+        rows = metric.check_rows(metric.compare(metric.phi(pred, target, source)), len(pred))
+        return metric.values(rows)/whole + LENGTH_SHARE*share(pred, target)
+    name = f"{metric.name}+length"
+    return _of_texts(name, phi)
+
+def _of_texts(name: str, phi) -> Metric:
+    return TextMetric(name, phi, lambda rows: rows, True, Signature.of(metric=name), phi_key=name,
+                      card={"inputs": "texts"})
+
+def _words(pred, target, source=None) -> torch.Tensor:
+    return torch.tensor([float(len(p.split())) for p in pred])
+
+def control_metrics() -> list[Metric]:
+    "Metrics that know nothing of meaning: words, difference in length, a random number, bonuses for length."
+    plain = [replace(m, card={"inputs": "texts"}) for m in text_sentinels() if m.name != "constant"]
+    mixed = [_mixture(get_metric(name), whole)
+             for name, whole in (("bleu-1", 1.0), ("chrf", 100.0), ("rouge-l", 1.0))]
+    return [_of_texts("words", _words), *plain, *mixed]
+
+BERT_LAYERS = (2, 4, 6) # of the six of MiniLM
+_NAMES = ("bleu-1", "bleu-2", "bleu-3", "bleu-4", "chrf", "chrf++", "ter", "rouge-1-p", "rouge-1-r",
+          "rouge-1-f", "rouge-2-f", "rouge-l", "meteor-nltk", "scene-graph-p", "scene-graph-r",
+          "scene-graph-f1", "violation-entities", "violation-sentiment")
+
+def _renamed(metric: Metric, name: str) -> Metric:
+    return replace(metric, name=name, signature=metric.signature.extended(metric=name))
+
+def metric_bank(references: Sequence, # a reference or several of each item: what CIDEr counts in
+                encoder: RememberingEncoder | None = None, # for BERTScore and paraphrases; None: MiniLM
+               ) -> list[Metric]:
+    "More than thirty metrics of texts, controls among them; InputError if the encoder's package is missing."
+    encoder = encoder or RememberingEncoder(bert("minilm"), most=None)
+    found = [get_metric(name) for name in _NAMES]
+    # chrf itself has 2
+    found += [_renamed(get_metric("chrf", beta=beta), f"chrf-beta{beta}") for beta in (1, 3)]
+    found.append(get_metric("cider-d", df=document_frequencies([as_references(r) for r in references])))
+    for layer in BERT_LAYERS:
+        for part in "prf":
+            metric = get_metric(f"bertscore-{part}", weights=encoder, layer=layer)
+            found.append(_renamed(metric, f"bertscore-{part}-layer{layer}"))
+    meaning = paraphrase_from_memory(get_metric("violation-paraphrase"), encoder)
+    return [*found, _renamed(meaning, "violation-paraphrase"), *control_metrics()]
+
+def relatives(metric: str) -> str: # of the bank
+    "The family of a metric of the bank: bleu, chrf, …, or `control`."
+    if metric in ("words", "random", "length") or metric.endswith("+length"): return "control"
+    if metric.startswith("violation"): return metric
+    if metric.startswith("scene-graph"): return "scene-graph"
+    return metric.replace("++", "").split("-")[0]
+
+PROFILE_COLUMNS = ["metric", "family", "kind", "level", "n", "auc", "effect"]
+
+def _profile_row(worse: np.ndarray, # (N,) after the edit, NaN if there is no text; higher is worse
+                 base: np.ndarray,  # (N,) before
+                ) -> dict:          # n, auc, effect
+    there = np.isfinite(worse)
+    spread = np.nanstd(base)
+    change = float((worse - base)[there].mean())
+    return {"n": int(there.sum()), "auc": auc(worse[there], base[np.isfinite(base)]),
+            "effect": change/spread if spread > 0 else 0.0}
+
+def edit_profile(texts: EditedTexts, # scored
+                 metrics: Sequence[Metric],
+                 least: int = 8,     # edited texts of a family and level; those with fewer are left out
+                ) -> pd.DataFrame:   # PROFILE_COLUMNS
+    "How every metric reacts to each family of edits at each level."
+    rows = []
+    for metric in metrics:
+        base, = texts.item_scores(metric, [("base", -1, -1)])
+        for f, l in np.ndindex(len(texts.families), len(texts.levels)):
+            if (texts.status[f, l] == MATCHED).sum() < least: continue
+            worse, = texts.item_scores(metric, [("edit", f, l)])
+            head = {"metric": metric.name, "family": texts.families[f], "kind": texts.kinds[f],
+                    "level": texts.levels[l]}
+            rows.append(head | _profile_row(worse, base))
+    return pd.DataFrame(rows, columns=PROFILE_COLUMNS)
+
+CALM = "calm" # the axis of edits that leave a text as right as it was
+
+def axis_profile(profile: pd.DataFrame, # as of `edit_profile`
+                 measure: str = "auc",  # or "effect"
+                ) -> pd.DataFrame:      # a row for each metric, a column for each axis
+    "The profile by axes: every family counts once, and kinds are never averaged together."
+    if measure not in ("auc", "effect"): raise unknown("measure", measure, ("auc", "effect"))
+    axes = profile["kind"].map({**AXES, "valid": CALM})
+    families = profile.assign(axis=axes).groupby(["metric", "axis", "family"], sort=False)[measure].mean()
+    wide = families.groupby(["metric", "axis"], sort=False).mean().unstack("axis")
+    return wide.reindex(columns=[a for a in (*AXES.values(), CALM) if a in wide],
+                        index=profile["metric"].unique())
+
+@dataclass(frozen=True, eq=False)
+class PeopleStudy:
+    "Metrics beside people and beside the probe, over several collections."
+    collections: tuple[str, ...]  # (C,)
+    metrics: tuple[str, ...]      # (M,)
+    axes: tuple[str, ...]         # (K,)
+    agreement: np.ndarray         # (C, M), NaN where it is not defined
+    profile: np.ndarray           # (C, M, K), NaN where a collection has no family of that axis
+    group: np.ndarray             # (C,) integers: collections that share their texts
+
+    def only(self, metrics: Sequence[str]) -> "PeopleStudy":
+        "The same study with some of the metrics."
+        at = [self.metrics.index(m) for m in metrics]
+        return replace(self, metrics=tuple(metrics), agreement=self.agreement[:, at],
+                       profile=self.profile[:, at])
+
+def people_study(
+    agreement: pd.DataFrame,                # collection, metric, value
+    profiles: Mapping[str, pd.DataFrame],   # collection -> a row for each metric, a column for each axis
+    group: Mapping[str, str] | None = None, # collection -> what it shares its texts with; None: each alone
+) -> PeopleStudy:
+    "A study of these collections; raises InputError on fewer than three groups or four metrics."
+    wide = agreement.pivot(index="collection", columns="metric", values="value").reindex(list(profiles))
+    metrics = [m for m in dict.fromkeys(agreement["metric"]) if any(m in p.index for p in profiles.values())]
+    axes = list(dict.fromkeys(a for p in profiles.values() for a in p.columns))
+    labels = [(group or {}).get(c, c) for c in wide.index]
+    if len(set(labels)) < 3:
+        raise InputError("leaving one collection out needs three groups of them at "
+                         f"least, not {len(set(labels))}")
+    if len(metrics) < 4:
+        raise InputError(f"{len(metrics)} metrics have both a profile and an agreement; "
+                         "an order of them needs four")
+    stacked = np.stack([p.reindex(index=metrics, columns=axes).to_numpy(float) for p in profiles.values()])
+    return PeopleStudy(tuple(wide.index), tuple(metrics), tuple(axes), wide[metrics].to_numpy(float), stacked,
+                       np.unique(labels, return_inverse=True)[1])
+
+def standard_scores(values: np.ndarray) -> np.ndarray: # (C, M, …) -> the same
+    "Standard scores of the metrics within each collection; 0 if they do not differ, or for unknown values."
+    there = np.isfinite(values)
+    count = np.maximum(there.sum(1, keepdims=True), 1)
+    away = np.where(there, values, 0) - np.where(there, values, 0).sum(1, keepdims=True)/count
+    away = np.where(there, away, 0)
+    spread = np.sqrt((away**2).sum(1, keepdims=True)/count)
+    return away/np.where(spread > 1e-12, spread, 1)
+
+RIDGE = 0.1 # of standard scores
+
+def axis_weights(x: np.ndarray,  # (n, K) standard scores
+                 y: np.ndarray,  # (n,)
+                 ridge: float = RIDGE,
+                ) -> np.ndarray: # (K,)
+    "Weights of the axes by ridge regression without an intercept."
+    return np.linalg.solve(x.T @ x/len(y) + ridge*np.eye(x.shape[1]), x.T @ y/len(y))
+
+def predict_left_out(study: PeopleStudy, ridge: float = RIDGE,
+                     profile: np.ndarray | None = None, # (C, M, K) instead of the study's own
+                    ) -> np.ndarray:                    # (C, M) standard scores
+    "The agreement that the profile predicts in each collection, with weights from the other groups."
+    x = standard_scores(study.profile if profile is None else profile) # (C, M, K)
+    y = standard_scores(study.agreement)                               # (C, M)
+    known = np.isfinite(study.agreement)
+    out = np.full(y.shape, np.nan)
+    for g in np.unique(study.group):
+        train = known & (study.group != g)[:, None]
+        out[study.group == g] = x[study.group == g] @ axis_weights(x[train], y[train], ridge)
+    return out
+
+def order_agreement(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
+    "Kendall's tau-b of two orders of the metrics, in each collection; 0 if one of them is constant."
+    def tau(p, t):
+        there = np.isfinite(p) & np.isfinite(t)
+        found = kendalltau(p[there], t[there]).statistic
+        return 0.0 if np.isnan(found) else float(found)
+    return np.array([tau(p, t) for p, t in zip(predicted, true)])
+
+def regret(predicted: np.ndarray, true: np.ndarray) -> np.ndarray: # (C, M) each -> (C,)
+    "The agreement lost by taking the metric with the best prediction; a mean over metrics that tie."
+    def lost(p, t):
+        best = np.flatnonzero(np.isfinite(t) & (p >= np.nanmax(np.where(np.isfinite(t), p, np.nan)) - 1e-12))
+        return float(np.nanmax(t) - t[best].mean())
+    return np.array([lost(p, t) for p, t in zip(predicted, true)])
+
+def predict_elsewhere(study: PeopleStudy) -> np.ndarray: # (C, M)
+    "The mean standing of each metric with people in the other groups."
+    y = standard_scores(study.agreement)
+    known = np.isfinite(study.agreement)
+    out = np.full(y.shape, np.nan)
+    for g in np.unique(study.group):
+        train = known & (study.group != g)[:, None]
+        out[study.group == g] = np.where(train, y, 0).sum(0)/np.maximum(train.sum(0), 1)
+    return out
+
+def group_interval(values: np.ndarray, # (C,)
+                   group: np.ndarray,  # (C,)
+                   confidence: float = 0.95,
+                  ) -> tuple[float, float, float]: # mean, low, high
+    "A mean over groups with Student's interval, which is about new collections; NaN if a value is missing."
+    means = np.array([values[group == g].mean() for g in np.unique(group)])
+    center = float(means.mean())
+    if not np.isfinite(center): return np.nan, np.nan, np.nan # a pick orders nothing
+    if len(means) < 2: return center, -np.inf, np.inf
+    found = student_interval(center, means, confidence)
+    return center, found.low, found.high
+
+def dealt_anew(
+    study: PeopleStudy, reps: int = 999, seed: int = 0, ridge: float = RIDGE
+) -> tuple[np.ndarray, np.ndarray]: # (reps, C) order agreement, regret
+    "Order agreement and regret if the profiles are permuted among the metrics."
+    generator = rng(seed, "dealt-anew")
+    found = []
+    for _ in range(reps):
+        deal = generator.permutation(len(study.metrics))
+        predicted = predict_left_out(study, ridge, study.profile[:, deal])
+        found.append((order_agreement(predicted, study.agreement), regret(predicted, study.agreement)))
+    tau, lost = zip(*found)
+    return np.array(tau), np.array(lost)
+
+def _over_groups(values: np.ndarray, group: np.ndarray) -> np.ndarray: # (R, C) -> (R,)
+    return np.mean([values[:, group == g].mean(1) for g in np.unique(group)], axis=0)
+
+def predictions_of(
+    study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
+) -> dict[str, np.ndarray]: # strategy -> (C, M)
+    "What each strategy predicts of every metric: the profile, single axes, other people, a metric by name."
+    found = {"profile": predict_left_out(study, ridge), "elsewhere": predict_elsewhere(study)}
+    found |= {f"{axis} alone": standard_scores(study.profile[:, :, k]) for k, axis in enumerate(study.axes)}
+    for name in takes:
+        if name not in study.metrics: continue
+        found[f"take {name}"] = np.broadcast_to(np.array([float(m == name) for m in study.metrics]),
+                                                study.agreement.shape)
+    return found
+
+def by_collection(
+    study: PeopleStudy, takes: Sequence[str] = ("cider-d",), ridge: float = RIDGE
+) -> pd.DataFrame:
+    "A row for each collection and strategy: collection, strategy, kendall (NaN for a pick), picked, regret."
+    rows = []
+    for strategy, predicted in predictions_of(study, takes, ridge).items():
+        tau = order_agreement(predicted, study.agreement)
+        lost = regret(predicted, study.agreement)
+        measured = np.where(np.isfinite(study.agreement), predicted, np.nan)
+        for c, name in enumerate(study.collections):
+            picked = study.metrics[int(np.nanargmax(measured[c]))]
+            kendall = np.nan if strategy.startswith("take ") else tau[c]
+            rows.append({"collection": name, "strategy": strategy, "kendall": kendall, "picked": picked,
+                         "regret": lost[c]})
+    return pd.DataFrame(rows)
+
+def compare_strategies(study: PeopleStudy, takes: Sequence[str] = ("cider-d",),
+                       reps: int = 999, # permutations of the profiles
+                       seed: int = 0, ridge: float = RIDGE, confidence: float = 0.95) -> pd.DataFrame:
+    "A row for each strategy and for chance: means over groups with intervals; for the profile also p."
+    table = by_collection(study, takes, ridge)
+    rows = []
+    for strategy, part in table.groupby("strategy", sort=False):
+        row = {"strategy": strategy}
+        for name, least in (("kendall", -1.0), ("regret", 0.0)):
+            ends = np.clip(group_interval(part[name].to_numpy(), study.group, confidence), least, 1.0)
+            row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends))
+        rows.append(row)
+    deals = [_over_groups(x, study.group) for x in dealt_anew(study, reps, seed, ridge)] # (reps,) each
+    rows[0]["kendall_p"] = (1 + (deals[0] >= rows[0]["kendall"]).sum())/(reps + 1)
+    rows[0]["regret_p"] = (1 + (deals[1] <= rows[0]["regret"]).sum())/(reps + 1)
+    tails = [(1 - confidence)/2, (1 + confidence)/2]
+    chance = {"strategy": "chance"}
+    for name, values in zip(("kendall", "regret"), deals):
+        chance |= dict(zip((name, f"{name}_low", f"{name}_high"),
+                           (values.mean(), *np.quantile(values, tails))))
+    return pd.DataFrame([*rows, chance])
 
 
 def some_of(judged: Judgments, size: int) -> Judgments: # so many items of it, all of their outputs
@@ -110,9 +386,8 @@ def agreements(judged: Judgments, table: pd.DataFrame) -> pd.DataFrame: # metric
 
 def profiles(items: list[OwnItem], bank, task: str, names: list[str]) -> pd.DataFrame: # as of `edit_profile`
     texts = edit_items(items, names, LEVELS, 0, task)
-    texts.groups = {key: group for key, group in texts.groups.items() if key[0] != "valid"} # those of the probe itself are not needed
-    texts.scores = score_texts(bank, texts)
-    return edit_profile(texts, bank)
+    groups = {key: group for key, group in texts.groups.items() if key[0] != "valid"} # those of the probe itself are not needed
+    return edit_profile(replace(texts, groups=groups, source=None).scored(bank), bank)
 
 
 def measure_parts(name: str, data: Path, again: bool, only_agreement: bool) -> None:

@@ -9,20 +9,68 @@ Kept in nbs/results/ranking_data/, a table each; sets that are not asked for kee
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 import invariant_metrics as im
 from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write
-from invariant_metrics.ranking.classes import compare_classes
+from invariant_metrics.ranking.classes import CLASSES
+from invariant_metrics.ranking.table import ratio_influence
+from invariant_metrics.ranking.task import RankingTask
+from invariant_metrics.stats import student, student_interval
 
 OUT = Path(__file__).parents[1]/"nbs"/"results"/"ranking_data"
 MODELS = ("tfidf", "embedded", "minilm")
 SETS = {"coco_mini": (("coco_mini/instances.json",), {"synsets": "lvis_sample/coco_to_synset.json", "images": "coco_mini/images"}),
         "multi30k": (("multi30k/train_2000.jsonl.gz",), {}),
         "coco_captions": (("coco_captions/val2017_1000.jsonl.gz",), {})}
+
+
+def _marks_of(classes: pd.DataFrame, name: str, queries: int) -> np.ndarray: # (3, Q) class, judged, failed
+    at = classes["query"].to_numpy(int)
+    verdict = classes[name]
+    out = np.zeros((3, queries))
+    out[0, at] = verdict.fillna(False).astype(float)
+    out[1, at] = verdict.notna()
+    out[2, at] = 1
+    return out
+
+
+def _compared(a: pd.DataFrame, b: pd.DataFrame, name: str, of: str, queries: int):
+    "Both shares of a class, and (Q,) by how much each query moves their difference."
+    found = []
+    for side in (a, b):
+        x, judged, failed = _marks_of(side, name, queries)
+        found.append(ratio_influence(x, judged if of == "failures" else np.maximum(judged, 1 - failed)))
+    (one, moved), (two, other) = found
+    return one, two, moved - other
+
+
+def compare_classes(a: pd.DataFrame, b: pd.DataFrame, # of `classify_failures`, for two models on one task
+                    task: RankingTask,
+                    confidence: float = 0.95,
+                   ) -> pd.DataFrame: # class, of ("failures", "queries"), a, b, difference, interval, p, n
+    "Shares among failures and rates per query of two models; paired intervals of a − b over n pictures."
+    pictures, cluster = np.unique(task.query_image, return_inverse=True)
+    rows = []
+    scale = len(pictures)/len(task)
+    for name, of in product((*CLASSES, "alternative"), ("failures", "queries")):
+        one, two, moved = _compared(a, b, name, of, len(task))
+        found = _difference(one - two, scale*np.bincount(cluster, moved), confidence)
+        rows.append({"class": name, "of": of, "a": one, "b": two, **found, "n": len(pictures)})
+    return pd.DataFrame(rows)
+
+
+def _difference(value: float, moves: np.ndarray, confidence: float) -> dict:
+    if not np.isfinite(value): return dict.fromkeys(("difference", "ci_low", "ci_high", "p"), np.nan)
+    ci = student_interval(value, moves, confidence)
+    se = moves.std(ddof=1)/len(moves)**0.5
+    p = 2*student.sf(abs(value)/se, len(moves) - 1) if se > 0 else float(value == 0)
+    return {"difference": value, "ci_low": ci.low, "ci_high": ci.high, "p": float(p)}
 
 
 def frames_of(found) -> dict[str, pd.DataFrame]: # name of a table -> rows

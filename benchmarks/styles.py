@@ -5,6 +5,7 @@ Writes nbs/results/styles_speed.csv, styles_coverage.csv, styles_scenes.csv, sty
 FID's network, adds its four layers to those of the embedded encoder and of the same network with random weights."""
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,13 +20,33 @@ from invariant_metrics.encoders.base import get_encoder
 from invariant_metrics.people.assign import assign
 from invariant_metrics.edits.colors import Items, at_strength, perturbations
 from invariant_metrics.people.styles import corrected_interval, corrected_replicates, distance_replicates
-from invariant_metrics.people.styles import real_side, row_correlation, simulate_labels, style_agreement
+from invariant_metrics.people.styles import real_side, row_correlation, style_agreement
 from invariant_metrics.people.styles import style_features, style_images
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.kernel import Polynomial
 from invariant_metrics.metrics.mmd import mmd2
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
+
+
+def simulate_labels(
+    plan: pd.DataFrame,          # from `assign`
+    chance: Mapping[str, float], # style -> probability in (0, 1) that a typical evaluator calls it real
+    seed: int = 0,
+    leniency: float = 0.5,       # spread of evaluators, in logits
+    difficulty: float = 0.5,     # spread of inputs, in logits
+) -> pd.DataFrame: # evaluator, input, style, label, of the generated pictures
+    """Labels from evaluators whose probability of saying real is known; raises InputError for a style without
+    a probability."""
+    made = plan[~plan["real"].astype(bool)]
+    def effects(column, spread): # name -> logits
+        return {name: spread * rng(seed, column, name).standard_normal() for name in made[column].unique()}
+    quality = {style: np.log(p / (1 - p)) for style, p in chance.items()}
+    logit = made["style"].map(quality).astype(float)
+    logit = logit + made["evaluator"].map(effects("evaluator", leniency)).astype(float)
+    logit = logit + made["input"].map(effects("input", difficulty)).astype(float)
+    real = rng(seed, "labels").random(len(made)) < 1 / (1 + np.exp(-logit))
+    return made[["evaluator", "input", "style"]].assign(label=real.astype(int)).reset_index(drop=True)
 
 
 def speed(styles: int = 20, inputs: int = 25, photos: int = 100, reps: int = 1000, few: int = 2) -> pd.DataFrame:

@@ -8,12 +8,14 @@ __all__ = ['RUN_SCALES', 'RUN_SCHEMA', 'PATIENCE', 'per_scale', 'data_identity',
            'versions']
 
 # %% ../nbs/40_runs.ipynb #e762a71a
+import ctypes
 import gc
 import json
 import os
 import platform
 import shutil
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -26,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .core import InputError, package_version
-from .files import atomic_write, digest, file_sha256
+from .files import assets_folder, atomic_write, digest, file_sha256
 
 # %% ../nbs/40_runs.ipynb #8f4e19e3
 RUN_SCALES = ("quick", "default", "full")
@@ -124,17 +126,32 @@ def clean_refusal(folder: str | Path): # of a run, which the block may make
 # %% ../nbs/40_runs.ipynb #91449d8d
 PATIENCE = 20.0 # seconds that an interrupted call has to write down what it has
 
+def _place(error: BaseException) -> str: # module:line, the last one outside Python's own library; "" if none
+    frames = [(frame.f_globals.get("__name__", "?"), line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    places = [f"{module}:{line}" for module, line in frames[1:]
+              if module.partition(".")[0] not in sys.stdlib_module_names]
+    return places[-1] if places else ""
+
+def _failure(error: BaseException) -> tuple[str, str]: # in one line, which names the file and the place; in full
+    what = "".join(traceback.format_exception_only(error)).strip()
+    place = _place(error)
+    return what + (f" ({place})" if place else ""), "".join(traceback.format_exception(error))
+
 # runs in another process
-def _make_calls(calls: Sequence[Callable], ticking: bool, ticks, stop, outcome: Connection) -> None:
+def _make_calls(calls: Sequence[Callable], ticking: bool, python_path: str | None, ticks, stop, failed,
+                outcome: Connection) -> None:
     gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
+    os.environ.pop("PYTHONPATH", None)
+    if python_path is not None: os.environ["PYTHONPATH"] = python_path
     def tick() -> None:
         with ticks.get_lock(): ticks.value += 1
         if stop.is_set() or not parent_process().is_alive(): signal.raise_signal(signal.SIGINT)
     with suppress(BrokenPipeError): # nobody listens any more
         try: outcome.send(([call(tick) if ticking else call() for call in calls], None))
         except KeyboardInterrupt: pass
-        except InputError as error: outcome.send((None, InputError(str(error))))
-        except BaseException as error: outcome.send((None, f"{error!r}\n\n{traceback.format_exc()}"))
+        except BaseException as error:
+            failed.set()
+            outcome.send((None, InputError(str(error)) if isinstance(error, InputError) else _failure(error)))
 
 def _outcome(listener: Connection, process) -> list: # what the calls of a process returned
     try: returned, error = listener.recv()
@@ -145,7 +162,7 @@ def _outcome(listener: Connection, process) -> list: # what the calls of a proce
         raise RuntimeError(text) from None
     if isinstance(error, InputError): raise error
     if error is not None:
-        what, _, where = error.partition("\n\n")
+        what, where = error
         raise RuntimeError(f"a worker failed: {what}") from RuntimeError(where)
     process.join()
     return returned
@@ -157,6 +174,42 @@ def _end(crew: Sequence, patience: float) -> None: # processes that have been as
         for process in crew:
             if process.is_alive(): process.kill()
 
+# %% ../nbs/40_runs.ipynb #0b43ab66
+@contextmanager
+def _package_on_path() -> Iterator[None]: # of the processes that begin meanwhile
+    home = str(assets_folder().parents[1])
+    if home in sys.path:
+        yield
+        return
+    before = os.environ.get("PYTHONPATH")
+    sys.path.append(home)                                                    # for processes
+    os.environ["PYTHONPATH"] = os.pathsep.join([before, home] if before else [home]) # for their server
+    try: yield
+    finally:
+        sys.path.remove(home)
+        os.environ.pop("PYTHONPATH")
+        if before is not None: os.environ["PYTHONPATH"] = before
+
+# %% ../nbs/40_runs.ipynb #e04c6871
+class _WorkerFailed(KeyboardInterrupt): pass
+
+def _make_here(calls: Sequence[Callable], failed: Callable[[], bool]) -> list: # empty if a worker fails meanwhile
+    over, here = threading.Event(), ctypes.c_ulong(threading.get_ident())
+    def watch() -> None:
+        while not over.wait(0.2):
+            if failed():
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(here, ctypes.py_object(_WorkerFailed))
+                return
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        try: return [call() for call in calls]
+        finally:
+            over.set()
+            watcher.join()
+    except _WorkerFailed: return []
+
+# %% ../nbs/40_runs.ipynb #1aaf3ab0
 def share_out(calls: Sequence[Callable],   # what is to be done; all but the last are sent to other processes
               workers: int,                # processes, this one among them; with a bar, beside this one
               bar=None,                    # moved by the ticks of the calls, all of which then take `tick`
@@ -169,18 +222,19 @@ def share_out(calls: Sequence[Callable],   # what is to be done; all but the las
     sent = calls[:len(calls) - len(here)]
     context = get_context("forkserver" if preload and "forkserver" in get_all_start_methods() else "spawn")
     if context.get_start_method() == "forkserver": context.set_forkserver_preload([*preload])
-    ticks, stop = context.Value("l", 0), context.Event()
+    ticks, stop, failed = context.Value("l", 0), context.Event(), context.Event()
     crew, listeners, returned, seen = [], [], {}, 0
     try:
         for k in range(others):
             listener, outcome = context.Pipe(duplex=False)
             share = sent[k::others]
-            process = context.Process(target=_make_calls, args=(share, bar is not None, ticks, stop, outcome))
-            process.start()
+            how = (share, bar is not None, os.environ.get("PYTHONPATH"), ticks, stop, failed, outcome)
+            process = context.Process(target=_make_calls, args=how)
+            with _package_on_path(): process.start()
             outcome.close()
             crew.append(process)
             listeners.append(listener)
-        last = [call() for call in here]
+        last = _make_here(here, lambda: failed.is_set() or any(process.exitcode for process in crew))
         while len(returned) < others:
             waiting = [k for k in range(others) if k not in returned]
             heard = wait([listeners[k] for k in waiting], timeout=0.2)
@@ -265,4 +319,4 @@ def versions() -> dict[str, str]: # package -> version
     "The versions of Python, of this package and of the packages that can change a number."
     return {"invariant_metrics": package_version(), "python": platform.python_version(),
             **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image",
-                                                "torchmetrics", "sacrebleu", "optuna")}}
+                                                "torchmetrics", "sacrebleu")}}

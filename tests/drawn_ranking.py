@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 
 from invariant_metrics.core import Interval, Score, Signature, rng
-from invariant_metrics.data.annotations import Annotations, Objects
+from invariant_metrics.data.annotations import Annotations, Objects, annotate
 
 CLASS_SHARES = {"object": 0.62, "count": 0.2, "size": 0.08, "attribute": 0.15, "relation": 0.05, "alternative": 0.12}
 
@@ -97,3 +97,28 @@ def drawn_ranking(annotations, models={"tfidf": 0.15, "minilm": 0.4}, queries=No
                            comparison=pd.DataFrame([{"metric": "recall@1", "a": 0.4, "b": 0.15, "difference": 0.25, "ci_low": 0.2, "ci_high": 0.3, "p": 0.001}]),
                            rules=pd.DataFrame([{"if": "object", "then": "count", "support": 0.1, "confidence": 0.3, "ci_low": 0.2, "ci_high": 0.4, "lift": 1.4, "n": 50}]),
                            cleaning=pd.DataFrame([{"kind": "caption fits no picture", "id": "picture 3", "what": "a <b>", "evidence": "rank 900"}]))
+
+
+_ZEBRA_TRUTH = ("trunk", "hill", "tree", "sky", "field", "branch", "head", "leg", "leaf", "mane")
+_ZEBRA_RETRIEVED = ("grassland", "field", "grass")
+_FIELD = (100, 100) # width and height of the right picture's boxes
+_MANE = (40, 25)
+
+
+def _things(name: str, sizes) -> list[dict]: # one object for each (width, height)
+    return [{"name": name, "synsets": [f"{name}.n.01"], "box": (0, 0, *size)} for size in sizes]
+
+
+def zebra_pictures(zebras: int = 5, # in the right picture: 5 to count, 4 to compare sizes
+                  ) -> Annotations:
+    "The right and the retrieved picture of the failure worked out in Lymperaiou et al. (2022)."
+    sizes = {"field": _FIELD, "mane": _MANE}
+    right = [thing for name in _ZEBRA_TRUTH for thing in _things(name, [sizes.get(name, (30, 30))])]
+    right += _things("zebra", [(60 + 4*k, 40) for k in range(zebras)])
+    sizes = {"field": (_FIELD[0], 2.369*_FIELD[1])}
+    wrong = [thing for name in _ZEBRA_RETRIEVED for thing in _things(name, [sizes.get(name, (30, 30))])]
+    wrong += _things("mane", [(_MANE[0], (3.3 + k/5)*_MANE[1]) for k in range(5)])
+    wrong += _things("zebra", [(58 + 4*k, 40) for k in range(7)])
+    frame = {"width": 500, "height": 375}
+    sides = {"right": right, "retrieved": wrong}
+    return annotate({"id": name, **frame, "objects": objects} for name, objects in sides.items())

@@ -1,6 +1,8 @@
 "Advice: power of a comparison against closed forms and brute force, profiles against people with known answers, the command from another folder."
 import json
+import sys
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,9 +12,7 @@ from scipy import stats
 
 import invariant_metrics as im
 from commands import cli
-from invariant_metrics.advice.people import PeopleStudy, axis_profile, axis_weights, by_collection, compare_strategies, group_interval, order_agreement
-from invariant_metrics.advice.people import people_study, predict_elsewhere, predict_left_out
-from invariant_metrics.advice.practice import Reactions, broken_pool, counted_power, item_difference, paired_t, power_of, practice, simulate_cases
+from invariant_metrics.advice.practice import ComparisonPlan, Reactions, broken_pool, item_difference, paired_t, power_of, practice, simulate_cases
 from invariant_metrics.advice.run import advise, read_mix, world_texts
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics.base import PairedMetric, Rows, get_metric
@@ -22,6 +22,10 @@ from invariant_metrics.probe.task import ProbeResult
 from invariant_metrics.runs import RUN_SCHEMA, write_run
 from invariant_metrics.scoring.inference import paired_difference
 
+sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
+from probe_to_people import PeopleStudy, axis_profile, axis_weights, by_collection, compare_strategies, control_metrics, group_interval  # noqa: E402
+from probe_to_people import order_agreement, people_study, predict_elsewhere, predict_left_out, regret, relatives, standard_scores  # noqa: E402
+
 
 def number(name: str = "m", **more) -> PairedMetric: return PairedMetric(name, None, None, True, Signature.of(metric=name), **more)
 
@@ -30,6 +34,16 @@ def reactions(reaction: float, waver: float, n: int = 500, sign: float = 1.0, se
     draw = np.random.default_rng(seed)
     base, rival = (torch.from_numpy(draw.normal(0, waver/2**.5, n)) for _ in range(2))
     return Reactions(number(), sign*base, {"f": (np.arange(n), sign*(base - reaction))}, sign*rival if waver else None, sign=sign)
+
+
+def counted_power(items: int, more: float, alpha: float = 0.05) -> float:
+    "The power of a metric that counts the errors exactly, if two systems differ in nothing else."
+    k = np.arange(items + 1)
+    share = k/items
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t_value = share/np.sqrt(share*(1 - share)/(items - 1))
+    seen = np.where(k == items, True, t_value > stats.t.ppf(1 - alpha/2, items - 1))
+    return float(stats.binom.pmf(k, items, more)[seen].sum())
 
 
 def test_the_power_of_counting_is_that_of_all_cases_enumerated():
@@ -52,7 +66,7 @@ def test_simulation_formula_and_normal_power_agree(sign):
     r, items, more = reactions(1.0, 1.0, sign=sign), 300, .12
     mean, sd = .12, np.sqrt(1 + .12 - .12**2)                                     # d = 1, the coin's difference has variance 1
     by_hand = stats.norm.sf(1.96 - np.sqrt(items)*mean/sd)
-    found = practice(r, "f", items, more, cases=2000)
+    found = practice(r, "f", ComparisonPlan(items, more, 2000))
     assert found.formula == pytest.approx(by_hand, abs=.06) and found.cases == pytest.approx(found.formula, abs=.04)
     assert found.low < found.formula < found.high and found.difference == pytest.approx(mean, abs=1e-9)
 
@@ -60,7 +74,7 @@ def test_simulation_formula_and_normal_power_agree(sign):
 def test_without_a_reaction_only_chance_is_seen_and_no_number_of_items_helps():
     r = reactions(0.0, 1.0)
     assert simulate_cases(r, "f", 100, .2, 4000).mean() == pytest.approx(.025, abs=.01)
-    assert practice(r, "f", 100, .2).needed == np.inf
+    assert practice(r, "f", ComparisonPlan(100, .2)).needed == np.inf
 
 
 def test_the_paired_test_is_scipys_and_the_packages():
@@ -86,7 +100,7 @@ def test_a_corpus_metric_moves_as_its_influences_say():
     step = 1e-4
     value = lambda rows: float(bleu.pool(rows.sum(0)[None])[0])
     assert item_difference(r, "noun", step).mean[0] == pytest.approx(value(own) - value(own + step*(broken - own)), rel=1e-2)
-    found = practice(r, "noun", 60, .3, cases=300)
+    found = practice(r, "noun", ComparisonPlan(60, .3, 300))
     assert found.cases == pytest.approx(found.formula, abs=.15)
 
 
@@ -102,7 +116,7 @@ def test_intervals_of_cases_cover_the_power_of_another_probe():
     truth = power_of(item_difference(reactions(1.0, 1.0, 200_000), "f", .1), 250)[0]
     inside = 0
     for seed in range(40):
-        found = practice(reactions(1.0, 1.0, 60, seed=seed), "f", 250, .1, cases=200, reps=100, seed=seed)
+        found = practice(reactions(1.0, 1.0, 60, seed=seed), "f", ComparisonPlan(250, .1, 200, seed=seed), reps=100)
         inside += found.low <= truth <= found.high
     assert inside >= 33 # of 40, at 95 %
 
@@ -127,6 +141,34 @@ def test_a_profile_that_says_everything_is_found_and_one_that_says_nothing_is_no
     found = compare_strategies(clear, takes=("m0",), reps=49).set_index("strategy")
     assert found.loc["profile", "kendall_p"] == pytest.approx(.02) and found.loc["profile", "regret"] < found.loc["take m0", "regret"]
     assert abs(group_interval(order_agreement(predict_left_out(nothing), nothing.agreement), nothing.group)[0]) < .25
+
+
+def test_order_regret_scores_and_intervals_by_hand():
+    true = np.array([[.3, .2, .1, .0]])
+    assert order_agreement(true, true) == [1] and order_agreement(-true, true) == [-1] and order_agreement(0*true, true) == [0]
+    assert [regret(p, true)[0] for p in (true, -true, 0*true)] == pytest.approx([0, .3, .15]) # a mean over metrics that tie
+    assert standard_scores(np.array([[1., 3., np.nan], [5., 5., 5.]])) == pytest.approx(np.array([[-1, 1, 0], [0, 0, 0]]))
+    assert group_interval(np.array([.1, .3, .5, .5]), np.array([0, 1, 2, 2]))[0] == pytest.approx(.3) # the last two are twins and count as one
+    assert group_interval(np.array([.2]), np.array([0])) == (.2, -np.inf, np.inf)
+
+
+def test_controls_know_lengths_alone_and_belong_together():
+    controls = {m.name: m for m in control_metrics()}
+    pred, target = ["a dog", "a dog runs over wet grass"], [("a dog runs",), ("a dog runs",)]
+    bleu = get_metric("bleu-1")
+    plain = torch.as_tensor(bleu.values(bleu.compare(bleu.phi(pred, target, None))))
+    assert controls["bleu-1+length"].phi(pred, target) - plain == pytest.approx(torch.tensor([.5*2/3, .5])) # two words of three, and more than three
+    assert {relatives(name) for name in controls} == {"control"}
+    of = [relatives(m) for m in ("bleu-4", "chrf++", "chrf-beta3", "rouge-l", "scene-graph-p", "violation-entities")]
+    assert of == ["bleu", "chrf", "chrf", "rouge", "scene-graph", "violation-entities"]
+
+
+def test_gaps_of_a_study_are_gaps():
+    of_people = pd.DataFrame([(c, m, .1*k) for c in "abc" for k, m in enumerate("wxyz")], columns=["collection", "metric", "value"])
+    of_probe = pd.DataFrame({"precision": [.5, .6, .7, .8], "form": [.5, .5, .6, .5]}, index=list("wxyz"))
+    small = people_study(of_people, dict.fromkeys("abc", of_probe) | {"c": of_probe[["form"]]})
+    assert np.isnan(small.profile[:, 0]).sum(1).tolist() == [0, 0, 1] # collection c has no family of precision
+    assert small.only(["x"]).agreement.shape == (3, 1)
 
 
 def test_what_is_left_out_is_not_used_and_groups_go_together():
@@ -196,6 +238,7 @@ def test_the_command_says_what_the_function_says(files):
 @pytest.mark.parametrize("words, says", [("captions", "task"), ("captioning --pred ref0.txt", "--target"), ("summarization", "--target"),
                                          ("translation --mix wrong=1 --scale quick --families negation --metrics chrf", "wrong"),
                                          ("translation --differ sytems", "differ"), ("images --base references", "base"),
+                                         ("captioning --metrics bertscore --weights bleu=minilm", "weights of 'bleu' have no effect on bertscore"),
                                          ("translation --target ref0.txt", "--pred")])
 def test_what_is_wrong_is_one_line(files, words, says):
     done = cli("advise", *words.split(), cwd=files)

@@ -5,10 +5,20 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.people.assign import assign, check_assignment, evaluators_needed, latin_plan
-from invariant_metrics.people.assign import spread_items
+from invariant_metrics.people.assign import assign, latin_plan
 
 sizes = dict(inputs=st.integers(1, 12), styles=st.integers(1, 9), evaluators=st.integers(1, 30), share=st.floats(0, 1), seed=st.integers(0, 99))
+
+
+def is_balanced(frame: pd.DataFrame) -> None:
+    "No evaluator sees a picture or an input twice; positions have no gaps; styles, pairs and loads differ by one at most."
+    made = frame[~frame["real"].astype(bool)]
+    assert not frame.duplicated(["evaluator", "item"]).any() and not made.duplicated(["evaluator", "input"]).any()
+    assert all(sorted(p) == list(range(len(p))) for _, p in frame.groupby("evaluator")["position"])
+    grid = pd.MultiIndex.from_product([made["input"].unique(), made["style"].unique()])
+    for counts in (made.groupby("evaluator").size().reindex(frame["evaluator"].unique(), fill_value=0), made.groupby("style").size(),
+                   made.groupby(["input", "style"]).size().reindex(grid, fill_value=0)):
+        assert counts.max() - counts.min() <= 1
 
 
 def even(counts) -> bool:
@@ -33,7 +43,7 @@ def test_assign_passes_its_own_check(inputs, styles, evaluators, share, seed, re
     "With names, shuffles and real pictures; the same seed gives the same frame."
     each = 1 + round(share*(inputs - 1))
     frame = assign(inputs, styles, evaluators, each, seed, real=real)
-    check_assignment(frame)
+    is_balanced(frame)
     assert len(frame) == evaluators*(each + min(real, each)) and int(frame["real"].sum()) == evaluators*min(real, each)
     pd.testing.assert_frame_equal(frame, assign(inputs, styles, evaluators, each, seed, real=real))
 
@@ -43,7 +53,7 @@ def test_the_published_design_is_a_latin_square():
     frame = assign(25, 20, 20, 25, seed=0, real=25)
     made = frame[~frame["real"]]
     assert set(made.groupby(["input", "style"]).size()) == {1} and len(made) == 500
-    assert set(frame.groupby("evaluator").size()) == {50} and evaluators_needed(25, 20, 25) == 20
+    assert set(frame.groupby("evaluator").size()) == {50}
 
 
 def test_seeds_change_the_order_and_reals_are_mixed_in():
@@ -65,38 +75,3 @@ def test_seeds_change_the_order_and_reals_are_mixed_in():
 def test_impossible_requests_are_one_clear_line(given_, word):
     with pytest.raises(InputError, match=word) as caught: assign(**given_)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("change, word", [
-    (lambda f: f.drop(columns="style"), "no column 'style'"),
-    (lambda f: f.assign(item="x"), "sees x twice"),
-    (lambda f: f.assign(input="x"), "sees input x in 5 styles"),
-    (lambda f: f.assign(position=0), "positions of"),
-    (lambda f: f.drop(index=f.index[f["evaluator"].eq(f.iloc[0]["evaluator"])][-3:]), "by generated pictures"),
-    (lambda f: f.assign(style=np.where(f["style"].eq(f["style"].min()), f["style"].max(), f["style"])), "style"),
-    (lambda f: f.head(0), "no generated picture")])
-def test_the_check_names_the_first_violation(change, word):
-    with pytest.raises(InputError, match=word): check_assignment(change(assign(5, 4, 8, 5, seed=0)))
-
-
-def test_dropped_raters_break_balance_but_nothing_else():
-    frame = assign(7, 4, 20, 7, seed=0)
-    left = frame[~frame["evaluator"].isin(frame.loc[frame["item"].eq(frame.iloc[0]["item"]), "evaluator"])]  # all who saw one picture
-    check_assignment(left, balance=False)
-    with pytest.raises(InputError, match="picture"): check_assignment(left)
-
-
-@settings(max_examples=40)
-@given(items=st.integers(1, 40), raters=st.integers(1, 9), share=st.floats(0, 1), seed=st.integers(0, 99))
-def test_spread_items_balances_any_items_over_any_raters(items, raters, share, seed):
-    "Each item has exactly so many different raters, loads differ by one at most, positions have no gaps."
-    per_item = 1 + round(share*(raters - 1))
-    frame = spread_items(items, raters, per_item, seed)
-    assert not frame.duplicated(["evaluator", "item"]).any() and set(frame.groupby("item").size()) == {per_item}
-    loads = frame.groupby("evaluator").size().reindex([f"rater-{k + 1}" for k in range(raters)], fill_value=0)
-    assert even(loads) and frame["item"].nunique() == items
-    assert all(sorted(p) == list(range(len(p))) for _, p in frame.groupby("evaluator")["position"])
-
-
-def test_spread_items_refuses_more_raters_than_there_are():
-    with pytest.raises(InputError, match="per_item is 4, but there are 3 raters"): spread_items(10, 3, 4)

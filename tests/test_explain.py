@@ -6,13 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_corpus import COMMON, EXCLUSIVE, FAILURES, MATCHED, drawn_annotations, drawn_failures, write_visual_genome
+from drawn_ranking import zebra_pictures
 from real_data import data_path
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.data.wordnet import wordnet
 from invariant_metrics.ranking import explain as module
-from invariant_metrics.ranking.concepts import ConceptChoice, concepts_of, known_synsets, zebra_pictures
+from invariant_metrics.ranking.concepts import ConceptChoice, concepts_of, known_synsets
 from invariant_metrics.ranking.explain import concept_overlap, explain_failures, match_exclusive, match_groups
 
 # path similarities of the zebra example, WordNet 3.0: each exclusive concept of the right picture with grassland and grass
@@ -241,7 +242,6 @@ def test_boxes_outside_the_picture_or_without_area_are_not_measured():
     (lambda c: explain_failures(c, [0], [2]), "retrieved: there is no picture 2; positions go from 0 to 1"),
     (lambda c: explain_failures(c, [-1], [0]), "truth: there is no picture -1"), (lambda c: explain_failures(c, [.5], [0]), "truth: expected positions of pictures"),
     (lambda c: explain_failures(c, [0, 1], [0]), "2 of truth, 1 of retrieved"), (lambda c: explain_failures(c, [0], [1], rank=[1, 2]), "2 of rank"),
-    (lambda c: explain_failures(c, [0], [1], choice=ConceptChoice(concepts="names")), "made with concepts='synsets', not 'names'"),
     (lambda c: ConceptChoice(senses="second"), "unknown choice of senses"), (lambda c: ConceptChoice(threshold=float("nan")), "0 or more"),
     (lambda c: ConceptChoice(threshold="1"), "0 or more"), (lambda c: ConceptChoice(binary=1), "True or False")])
 def test_bad_input_is_one_line(run, message):

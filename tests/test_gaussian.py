@@ -293,7 +293,8 @@ def test_copies_and_pickles_go_on():
     assert apart(stats.cov, np.cov(x, rowvar=False), np.cov(x, rowvar=False)) < 1e-12
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("parts", [0, 8])
 def test_a_gpu_agrees_with_the_cpu(parts):
     x = torch.from_numpy(features(9000, 64, 1e3)).float()

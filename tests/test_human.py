@@ -1,6 +1,8 @@
 "Metrics beside people: published numbers on real data, the same rows and directions on both sides, and bad input said in one line."
 import json
 import resource
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,11 +15,13 @@ from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import AgreeResult, agree
 from invariant_metrics.metrics.base import Rows, get_metric
-from invariant_metrics.people.exchange import swap_test
 from invariant_metrics.people.judged_scores import judge_scores
-from invariant_metrics.people.metric_scores import metric_scores, run_metrics
+from invariant_metrics.people.metric_scores import MetricChoice, metric_scores
 from invariant_metrics.people.score_table import replicate_statistic
 from invariant_metrics.scoring.score import score
+
+sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
+from exchange import swap_test  # noqa: E402
 
 
 def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **more) -> Judgments:
@@ -182,7 +186,7 @@ def test_systems_have_one_statistic_whatever_the_interval_is_about():
     for results, word, other in ((found, "corpus", "mean"), (means, "mean", "corpus")):
         for result in results.values():
             assert f"|pool:{word}|" in result.signature and any(f"pool='{other}' (--pool {other})" in note and "bleu, chrf, ter" in note for note in result.notes)
-    judged_scores = judge_scores(judged, ["bleu", "ter"], "system")
+    judged_scores = judge_scores(judged, metric_scores(judged, ["bleu", "ter"]), "system")
     drawn = np.random.default_rng(1).integers(0, 12, (4, 12))
     weights = np.stack([np.bincount(row, minlength=12) for row in drawn])
     codes = {code: item for code, item in enumerate(sorted(map(str, range(12))))} # groups are numbered in the order of their names
@@ -207,13 +211,13 @@ def test_corpus_values_are_of_the_outputs_that_people_judged():
     assert "none of these metrics has a corpus value" in fails(agree, JUDGED, SCORES, "system", pool="corpus")
     assert "corpus values have no part in it" in " ".join(agree(judged, ["chrf"], "system", ["soft-accuracy"], reps=20).notes)
     with pytest.raises(InputError, match="corpus values are made of more"):
-        swap_test(judge_scores(judged, ["chrf", "bleu"], "system").views["system"], "chrf", "bleu", unit="system")
+        swap_test(judge_scores(judged, metric_scores(judged, ["chrf", "bleu"]), "system").views["system"], "chrf", "bleu", unit="system")
 
 
 def test_document_frequencies_are_those_of_score():
     "CIDEr-D weighs words by the items whose references have them; six systems on the same items are not six times as many items."
     judged = _written()
-    found = run_metrics(judged, ["cider-d"]).wide()["cider-d"]
+    found = metric_scores(judged, ["cider-d"]).wide()["cider-d"]
     for system, part in judged.outputs.groupby("system"):
         scored = score(list(part["output"]), [list(r) for r in part["references"]], ["cider-d"])
         assert found.xs(system, level="system").mean() == pytest.approx(scored["cider-d"].value, abs=1e-9)
@@ -439,7 +443,7 @@ def test_options_reach_the_metrics_that_are_run_and_their_notes_come_back():
     outputs = table.assign(output=said, references=[(text.replace("on", "near") if k % 3 else text,) for k, text in enumerate(said)])
     judged = Judgments("x", table.assign(score=range(len(table))), outputs=outputs)
     found = agree(judged, ["cider-d"], "item", ["pearson"], reps=20, metric_options={"sigma": 3.0})
-    assert "sigma:3.0" in "".join(metric_scores(judged, ["cider-d"], options={"sigma": 3.0}).signatures.values())
+    assert "sigma:3.0" in "".join(metric_scores(judged, MetricChoice(["cider-d"], options={"sigma": 3.0})).signatures.values())
     assert [note for note in found.notes if note.startswith("cider-d") and "frequencies are those of these 4 items" in note], found.notes
     assert "long has no effect: these scores come from a table" in fails(agree, JUDGED, SCORES, metric_options={"long": "cut"})
     assert "long has no effect on bleu" in fails(agree, judged, ["bleu"], metric_options={"long": "cut"})
@@ -447,5 +451,5 @@ def test_options_reach_the_metrics_that_are_run_and_their_notes_come_back():
 
 def test_a_metric_without_references_or_sources_says_so():
     judged = Judgments("x", pd.DataFrame({"item": range(5), "score": range(5)}), outputs=pd.DataFrame({"item": range(5), "output": list("abcde")}))
-    assert "5 of 5 outputs have no reference: 0, 1, 2, 3, 4; bleu needs them" in fails(run_metrics, judged, ["bleu"])
-    assert "fbd compares whole sets" in fails(run_metrics, judged, ["fbd"]) and "psnr looks at images" in fails(run_metrics, judged, ["psnr"])
+    assert "5 of 5 outputs have no reference: 0, 1, 2, 3, 4; bleu needs them" in fails(metric_scores, judged, ["bleu"])
+    assert "fbd compares whole sets" in fails(metric_scores, judged, ["fbd"]) and "psnr looks at images" in fails(metric_scores, judged, ["psnr"])

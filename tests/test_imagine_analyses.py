@@ -1,4 +1,4 @@
-"Which words matter, which entities are visible: with a generator of angles and a judge that reads them, every number by hand."
+"Which words matter, which entities are visible, panels: with a generator of angles and a judge that reads them, every number by hand."
 import math
 import re
 import sys
@@ -16,15 +16,45 @@ from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, recall_s
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders.image_text import TextTokens
 from invariant_metrics.generators.base import derived_seeds, get_generator
-from invariant_metrics.imagine.entities import (NamedThing, clip_beaten, clustered_share, entity_answers, entity_recall, judge_reliability,
-                                                other_phrases, read_marked_entities, scene_foils, scene_questions, scene_things, text_questions)
-from invariant_metrics.imagine.words import (draw_word_importance, mask_texts, mask_word, picture_similarity, tag_texts, tagged_words,
-                                             word_importance)
-from invariant_metrics.metrics.imagine import ImagineModel
+from invariant_metrics.imagine.tables import table_of_scores
+from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
 from invariant_metrics.worlds.scene_captions import read_claims
 from invariant_metrics.worlds.scene_text import captions
 from invariant_metrics.worlds.scenes import make_scenes
 
+from open_cells import open_cells
+
+RESULTS = Path(__file__).parent.parent/"nbs"/"results"
+analyses = open_cells("papers/60_imagine_analyses")
+NamedThing = analyses.NamedThing
+clip_beaten = analyses.clip_beaten
+clustered_share = analyses.clustered_share
+entity_answers = analyses.entity_answers
+entity_recall = analyses.entity_recall
+judge_reliability = analyses.judge_reliability
+other_phrases = analyses.other_phrases
+read_marked_entities = analyses.read_marked_entities
+scene_foils = analyses.scene_foils
+scene_questions = analyses.scene_questions
+scene_things = analyses.scene_things
+text_questions = analyses.text_questions
+backend_table = analyses.backend_table
+cosines_and_scores = analyses.cosines_and_scores
+count_scores = analyses.count_scores
+draw_backends = analyses.draw_backends
+draw_frequent_words = analyses.draw_frequent_words
+draw_histograms = analyses.draw_histograms
+format_backends = analyses.format_backends
+frequent_words = analyses.frequent_words
+published_backends = analyses.published_backends
+draw_word_importance = analyses.draw_word_importance
+mask_texts = analyses.mask_texts
+mask_word = analyses.mask_word
+picture_similarity = analyses.picture_similarity
+tag_texts = analyses.tag_texts
+tagged_words = analyses.tagged_words
+word_importance = analyses.word_importance
 DEGREES = {"red": 30, "ball": 60, "boat": 45, "car": 20, "green": 10}
 
 
@@ -237,3 +267,74 @@ def test_exact_judges_look_at_nouns_and_colors(tmp_path):
     uncolored = asked((0, texts[0], "a ball", "ball", "", True, ("a car",)), (0, texts[0], "a blue ball", "ball", "blue", True, ("a car",)))
     assert entity_answers(model, uncolored, ["drawn"])["drawn"].tolist() == [True, True, False, False]
     with pytest.raises(InputError, match="only the generator exact"): entity_answers(ImagineModel(Angles(), Reader(), folder=tmp_path), uncolored, ["drawn"])
+
+
+# ---- panels
+
+
+def test_histograms_count_everything():
+    values = {"a": rng(0, "h").normal(.5, .4, (50, 4)), "b": np.array([0, 1, 1, .5])}
+    counts = count_scores(values, 20)
+    for name, x in values.items():
+        part = counts[counts.score == name]
+        assert part["count"].tolist()[1:-1] == np.histogram(x, 20, (0, 1))[0].tolist() and part["count"].sum() == x.size
+        assert part["count"].iloc[0] == (x < 0).sum() and part["count"].iloc[-1] == (x > 1).sum()
+    figure = draw_histograms({"before": counts, "after": counts})
+    assert len(figure.axes) == 2 and "outside" in figure.axes[0].get_legend().get_texts()[0].get_text()
+
+
+def test_cosines_come_back(model):
+    vectors = imagine_vectors(model, ["red ball", "boat"], [["red boat"], ["boat"]])
+    both = cosines_and_scores(vectors)
+    np.testing.assert_allclose(both["before"]["imagine-image"], (vectors.pred*vectors.target).sum(-1), atol=1e-9)
+    np.testing.assert_allclose(both["after"]["imagine-text-image"], vectors.text_image_scores(), atol=1e-12)
+    assert np.abs(both["before"]["imagine-text-image"]).max() <= 1 + 1e-9
+
+
+def test_frequent_words_are_counted():
+    texts = ["A red ball and a red boat.", "The ball is near Gaza.", "Gaza has a green boat, a ball."]
+    words = tag_texts(texts)
+    found = frequent_words(words, ("NOUN", "ADJ", "PROPN"), top=2)
+    nouns = Counter(w.word.lower() for text in texts for w in tagged_words(text) if w.tag == "NOUN")
+    assert found[found.tag == "NOUN"].set_index("word")["count"].to_dict() == dict(nouns.most_common(2)) == {"ball": 3, "boat": 2}
+    assert found[found.tag == "ADJ"]["share"].tolist() == pytest.approx([2/3, 1/3]) and found["rank"].tolist()[:2] == [1, 2]
+    drops = pd.DataFrame({"tag": ["NOUN", "NOUN"], "word": ["ball", "Ball"], "drop": [.1, .2]})
+    moved = frequent_words(words, ("NOUN",), drops=drops)
+    assert moved.loc[0, "drop"] == pytest.approx(.15) and moved["masked"].tolist() == [2, 0, 0]
+    assert [ax.get_title() for ax in draw_frequent_words(found).axes] == list(dict.fromkeys(found.tag))
+
+
+def test_back_ends_are_rows_of_the_papers_table(tmp_path):
+    draw = rng(3, "pairs")
+    vocabulary = [*DEGREES]
+    target = [" ".join(draw.choice(vocabulary, 3)) for _ in range(30)]
+    pred = [t if k % 3 else " ".join(draw.choice(vocabulary, 3)) for k, t in enumerate(target)]
+    human = np.array([float(k % 3 > 0) for k in range(30)]) + .3*draw.standard_normal(30)
+    models = {name: ImagineModel(Angles(turn), Reader(), seeds=2, folder=tmp_path) for name, turn in (("near", 1), ("far", 30))}
+    models["constant"] = ImagineModel(get_generator("one-picture", size=8), Reader(), seeds=2, folder=tmp_path)
+    questions = asked((0, "at 12", "p10", "p", "", True, ("p50",)), (1, "at 70", "p10", "p", "", True, ("p50",)))
+    found = backend_table(models, pred, target, human, "rouge-l", questions=questions, timed=2, reps=100)
+    built = get_metric("rouge-l")
+    values = built.values(extract([built], pred, [[t] for t in target])["rouge-l"].pred).numpy()
+    cells = found.set_index(["generator", "metric"])
+    for name in ("near", "far"):
+        scores = imagine_vectors(models[name], pred, [[t] for t in target]).image_scores().numpy()
+        by_hand = table_of_scores(human, {"rouge-l": values}, {"image": scores}, reps=100).frame.set_index(["metric", "added"])
+        for key in ("mean", "deviation", "gain", "gain_low", "gain_high"):
+            assert cells.loc[(name, "rouge-l"), key] == pytest.approx(by_hand.loc[("rouge-l", "image"), key])
+        assert cells.loc[(name, "rouge-l"), "original"] == pytest.approx(np.corrcoef(human, values)[0, 1])
+        assert cells.loc[(name, "IMAGINE"), "mean"] == pytest.approx(by_hand.loc[("IMAGINE", "image"), "mean"])
+    assert (cells.loc["near", "recall"] == .5).all() and (found["seconds"] > 0).all()
+    assert cells.loc[("constant", "IMAGINE"), "verdict"] == "all scores are equal"
+    shown = format_backends(found)
+    assert list(shown.columns) == ["IMAGINE", "rouge-l", "entities", "seconds"] and list(shown.index) == ["none", "near", "far", "constant"]
+    assert shown.loc["constant", "rouge-l"] == "–" and shown.loc["none", "rouge-l"] == f"{100*np.corrcoef(human, values)[0, 1]:.1f}"
+    assert shown.loc["near", "entities"].startswith("50.0 [") and len(draw_backends(found).axes) == 2
+    with pytest.raises(InputError, match="unknown score of IMAGINE"): backend_table(models, pred, target, human, added="pictures")
+
+
+def test_published_rows_are_as_printed():
+    paper = pd.read_csv(RESULTS/"imagine_paper.csv", keep_default_na=False, na_values={"mean": "", "deviation": ""})
+    shown = format_backends(published_backends(paper))
+    assert shown["entities"].to_dict() == {"none": "", "dVAE": "88.8", "BigGAN": "41.2", "VQGAN": "87.2", "StableDiffusion": "94.1"}
+    assert shown.loc["none", ["ROUGE-1", "ROUGE-2", "ROUGE-L"]].tolist() == ["13.7", "9.7", "13.1"] and shown.loc["VQGAN", "ROUGE-L"] == "16.0±0.9"

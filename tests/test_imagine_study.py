@@ -8,13 +8,15 @@ import pytest
 from scipy.stats import permutation_test, spearmanr
 
 from commands import cli
-from invariant_metrics.core import InputError, rng
+from invariant_metrics.core import InputError, progress, rng
 from invariant_metrics.edits.captions import claims
+from invariant_metrics.experiments.contrast import sign_flip_test
+from invariant_metrics.experiments.work import do_pieces
 from invariant_metrics.imagine import study as room
 from invariant_metrics.imagine.draw import imagine_draw
 from invariant_metrics.imagine.run import imagine_study, save_study_csv
-from invariant_metrics.imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, ImagineStudy, StudyCaptions, StudyGenerator
-from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, draw_captions, gain_table, study_captions, study_imagination, sign_flip_test
+from invariant_metrics.imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, StudyCaptions, StudyGenerator
+from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, drawing_pieces, gain_table, study_captions, study_imagination
 from invariant_metrics.imagine.study import verdicts_of
 from invariant_metrics.imagine.imagine_report import imagine_answers, imagine_report, read_imagine, write_imagine_page
 
@@ -79,7 +81,7 @@ def test_gains_are_differences_of_shares_and_their_p_is_that_of_scipy(captions, 
     for view in ("item", "paired"):
         assert table.loc[("a", "b", view), "gain"] == pytest.approx(shares["a", ALL_VIOLATIONS, view] - shares["b", ALL_VIOLATIONS, view])
         assert table.loc[("b", "b", view), "gain"] == 0 and table.loc[("b", "b", view), "p"] == 1
-    assert (table["p_holm"] >= table["p"]).all() and set(table["verdict"]) == {"no difference shown"}
+    assert (table["p_holm"] >= table["p"]).all() and set(table["verdict"]) == {"not shown"}
     for k in range(3):
         x = rng(k, "swap").normal(.4, 1, 9).round(2)
         exact = permutation_test((x, np.zeros(9)), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf).pvalue
@@ -107,7 +109,9 @@ def test_places_and_slopes_are_those_of_plain_means(captions, scores):
 def test_two_processes_draw_what_one_draws(captions, tmp_path):
     few = StudyCaptions(captions.rows[captions.rows["item"] < 2], captions.target[:2], captions.pictures[:2])
     generator = [StudyGenerator("exact", "exact", (("size", 16),))]
-    for name, workers in (("one", 0), ("two", 2)): draw_captions(few, generator, 1, folder=tmp_path/name, workers=workers)
+    for name, workers in (("one", 0), ("two", 2)):
+        pieces, ticks = drawing_pieces(few, generator, 1, folder=tmp_path/name)
+        with progress(total=ticks) as bar: do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.study"])
     for name in ("one", "two"): assert {p.suffix for p in (tmp_path/name).iterdir()} == {".safetensors"}
     seeds = room.derived_seeds(0, 1, "pred")
     pictures = {name: room.imagined(generator[0].open(), list(few.rows["text"]), seeds, tmp_path/name) for name in ("one", "two")}
@@ -122,7 +126,7 @@ def test_a_sum_is_a_sum():
 def test_a_finished_study_is_read_again_and_its_tables_are_of_its_scores(finished):
     study, place = finished
     again = study_imagination(place/"imagine", generator="exact", size=ImagineSize(5, 2))
-    for name in room.STUDY_TABLES: pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name))
+    for name in room.ImagineStudy.needed: pd.testing.assert_frame_equal(getattr(again, name), getattr(study, name))
     assert {"exact", "learned", "random scenes", "one picture"} == {m.split(" (")[1][:-1] for m in study.auc["metric"] if " (" in m and " + " not in m}
     assert {TEXT_ONLY, "random", "chrf"} <= set(study.scores) and set(study.meta["deviation"]) >= {"imagine-image (exact)"}
     assert study.meta["deviation"]["imagine-image (one picture)"] == pytest.approx(0, abs=1e-9)
@@ -139,7 +143,7 @@ def test_exact_pictures_tell_violations_that_words_miss(finished):
 def test_the_page_escapes_what_comes_from_texts(finished, tmp_path):
     study, _ = finished
     bad = "<script>alert(1)</script>"
-    hostile = ImagineStudy(study.folder, study.scores.assign(text=bad, target=bad), study.auc, study.gains, study.dose, study.examples, study.meta)
+    hostile = study.with_tables(scores=study.scores.assign(text=bad, target=bad))
     page = imagine_report(hostile, {"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}).page("runs/<b>")
     assert bad not in page and "&lt;script&gt;alert" in page and "<b>'" not in page
     assert len(re.findall("<img", page)) == 2*(len(study.examples["rows"]) + len({*study.scores["item"]})) and page == imagine_report(hostile, {"settings": {"command": "imagine study", "scale": "quick"}, "parts": {}}).page("runs/<b>")

@@ -167,7 +167,7 @@ def test_one_picture_for_all_texts_adds_nothing_and_is_no_error(judged, tmp_path
     cell = found.frame.set_index(["metric", "added"])
     assert cell.loc[("rouge-l", "image"), "mean"] == pytest.approx(cell.loc[("rouge-l", ""), "mean"], abs=1e-9)
     assert np.isnan(cell.loc[("IMAGINE", "image"), "mean"]) and found.printed().loc["IMAGINE", "image"] == "constant"
-    assert np.isfinite(cell.loc[("IMAGINE", "text-image"), "mean"]) and cell.loc[("rouge-l", "image"), "verdict"] == "no difference shown"
+    assert np.isfinite(cell.loc[("IMAGINE", "text-image"), "mean"]) and cell.loc[("rouge-l", "image"), "verdict"] == "not shown"
 
 
 def test_a_metric_that_nobody_registered_brings_its_own_range(judged, tmp_path):

@@ -167,8 +167,9 @@ def test_random_controls_are_not_constant_and_follow_their_seed():
         assert torch.equal(a, again) and not torch.equal(a, b) and a.std() > 0.05
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_on_an_accelerator(pair):
-    if not torch.cuda.is_available(): pytest.skip("no accelerator")
     for name in ("segmentation", "depth", "edges"):
         g = get_invariant(name, device="cuda")
         torch.testing.assert_close(g.violation(*(x.cuda() for x in pair)).cpu(), get_invariant(name).violation(*pair), rtol=1e-2, atol=1e-3)

@@ -14,6 +14,7 @@ from scipy.stats import kendalltau
 from tiny_networks import save_clip
 from invariant_metrics.commands import lclip, score # they put `lclip` and `report` on the application
 from invariant_metrics.core import InputError
+from invariant_metrics.experiments.contrast import difference_verdict
 from invariant_metrics.lclip import compression_study as study, reward_study, run
 from invariant_metrics.lclip.distill import STUDY_SEEDS
 from invariant_metrics.lclip.run import lclip_study, save_csv
@@ -70,9 +71,9 @@ def test_measures_are_those_of_scipy_and_of_counting():
 
 
 def test_a_difference_is_sure_only_where_interval_and_seeds_agree():
-    def row(low, high, *seeds): return dict(ci_low=low, ci_high=high, seed_low=min(seeds), seed_high=max(seeds))
-    assert study.difference_verdict(row(.1, .3, .1, .2)) == "more" and study.difference_verdict(row(-.3, -.1, -.4, -.1)) == "less"
-    assert study.difference_verdict(row(-.1, .3, .1, .2)) == "open" and study.difference_verdict(row(.1, .3, -.1, .4)) == "open"
+    def shown(low, high, *seeds): return difference_verdict(dict(ci_low=low, ci_high=high, seed_low=min(seeds), seed_high=max(seeds)))
+    assert [shown(.1, .3, .1, .2), shown(-.3, -.1, -.4, -.1)] == ["better", "worse"]
+    assert [shown(-.1, .3, .1, .2), shown(.1, .3, -.1, .4)] == ["not shown"]*2
 
 
 @pytest.fixture(scope="module")
@@ -138,8 +139,7 @@ def test_a_finished_part_is_read_and_a_lost_piece_is_made_again(ran):
     assert again.meta["parts"] == meta["parts"]
     for lost in ("compression.json", "students/l-clip-s0/answers.safetensors", "students/l-clip-s0/training/checkpoint.safetensors"):
         (ran.out/"compression"/lost).unlink()
-    work = study.CompressionWork(ran.out/"compression", ran.teacher, TINY)
-    steps, done = study.training_steps(work, 1)
+    steps, done = study.CompressionWork(ran.out/"compression", ran.teacher, TINY).steps()
     assert steps - done == TINY.pair_steps
     made = study.compression_study(ran.out/"compression", teacher=ran.teacher, size=TINY, seeds=1, workers=0)
     pd.testing.assert_frame_equal(made.summary, before.summary)
@@ -222,14 +222,8 @@ def test_the_headline_says_in_how_many_measures_the_regulator_helps(ran):
 def test_a_twin_is_distilled_as_the_package_s_own_student_was(monkeypatch):
     "At the full scale too: two students may differ in nothing but their seed."
     asked = []
-    def noted(*parts):
-        asked.append(parts[3])
-        return SimpleNamespace(recipe=0, judge=lambda name: SimpleNamespace(describe=dict))
-    def stop(*_): raise InputError("far enough")
-    monkeypatch.setattr(reward_study, "RewardWork", noted)
-    monkeypatch.setattr(reward_study, "_same_study", stop)
-    for scale in ("quick", "default", "full"):
-        with pytest.raises(InputError, match="far enough"): reward_study.reward_study("x", scale)
+    monkeypatch.setattr(reward_study, "run_study", lambda work, workers: asked.append(work.like))
+    for scale in ("quick", "default", "full"): reward_study.reward_study("x", scale)
     assert asked == ["quick", "default", "default"]
 
 

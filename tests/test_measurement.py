@@ -1,7 +1,6 @@
 """Measurement theory's four questions: every coefficient computed a second time in plain steps, on drawn and on real judgments;
 intervals beside leaving one out by hand; what does not fit; and the command."""
 import json
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +17,12 @@ from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.people.agreement import AgreementDesign
 from invariant_metrics.people.measurement import AGAIN, consistency, construct_rows, check_methods, cronbach_alpha
 from invariant_metrics.people.measurement import load_criteria, measurement, score_cube, stability_rows
-from invariant_metrics.people.raters import spearman_brown
 from invariant_metrics.people.statistics import AGREEMENTS
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
+
+
+def spearman_brown(r: float, n: float) -> float: return n*r/(1 + (n - 1)*r) # alpha of a test n times as long
 
 
 def fails(call, *words, **options) -> str:

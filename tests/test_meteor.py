@@ -17,7 +17,7 @@ from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.scoring.inference import score_rows
-from invariant_metrics.metrics.meteor import meteor_15, meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
+from invariant_metrics.metrics.meteor import meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
 from invariant_metrics.metrics.meteor import meteor_stats, run_meteor, score_line
 
 TABLE = Path(__file__).parent/"meteor_java.json"
@@ -225,7 +225,7 @@ def test_coco_captions_give_the_published_tools_numbers(jar, one_process, monkey
 
 
 def test_a_slow_program_is_ended(jar):
-    with pytest.raises(InputError, match="took more than 0 s for 1 items and was ended; give timeout=SECONDS"): meteor_15(["a"], [["a"]], jar=jar, timeout=0.2)
+    with pytest.raises(InputError, match="took more than 0 s for 1 items and was ended; give timeout=SECONDS"): meteor_stats(["a"], [["a"]], jar=jar, timeout=0.2)
 
 
 def fake_java(folder, monkeypatch, body: str):

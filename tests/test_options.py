@@ -1,47 +1,46 @@
 "Options: one name has one meaning, choices are those of the package, help and completion show them, and nothing begins before they are right."
 import json
 import os
+import re
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import get_args, get_type_hints
 
 import pytest
-from typer.models import OptionInfo
+import typer
 
 from commands import cli
 from invariant_metrics.commands import imagine, judge, lclip, rank, score, shell # the first five put their commands on the application
+from invariant_metrics.experiments.command import option_facts
 
 
-def all_commands(app, path: str = "") -> dict: # path -> function
-    own = {f"{path}{one.name}": one.callback for one in app.registered_commands}
-    return own | {k: v for group in app.registered_groups for k, v in all_commands(group.typer_instance, f"{path}{group.name} ").items()}
-
-
-COMMANDS = all_commands(shell.app)
-OPTIONS = [(path, (info.param_decls or [info.default])[0], kind, info) for path, function in COMMANDS.items() for kind, info in
-           (get_args(annotation) for annotation in get_type_hints(function, include_extras=True).values()) if isinstance(info, OptionInfo)]
-
-
-def values(info) -> tuple: # of a choice
-    return tuple(info.metavar.strip("[]").split("|")) if info.metavar else ()
-
-
-def test_every_option_stands_in_one_of_the_groups_of_the_help():
-    groups = {shell.INPUT, shell.METRICS, shell.INTERVALS, shell.OUTPUT, shell.RUNNING}
-    assert len(OPTIONS) > 150
-    assert [(path, name) for path, name, _, info in OPTIONS if info.rich_help_panel not in groups] == []
-
-
-def test_an_option_of_one_name_has_one_kind_of_value_and_one_group():
-    ON_PURPOSE = {"--ci": "the ways of score, and those of a correlation with people", "--statistic": "any of agree's, two of styles, three of measurement",
-                  "--layer": "one, or several of styles", "--aspect": "collect and measurement take several, agree reads one",
-                  "--metrics": "tables of scores in agree", "--pairs": "how many in contested, whether they are printed in agree", "--out": "a folder or a file",
-                  "--parts": "each study has its own", "--seeds": "study takes them from its scale", "--long": "a study may drop pairs; drawing refuses or cuts", "--teacher": "several in lclip distill",
-                  "--items": "texts that imagine draws, items of a comparison that advise plans",
-                  "--least-right": "asked for in collect, another one in labels", "--least-seconds": "likewise"}
+def all_commands(group, path: str = "") -> dict: # path -> command
     found = {}
-    for path, name, kind, info in OPTIONS: found.setdefault(name, {}).setdefault((str(kind), info.rich_help_panel, values(info)), []).append(path)
-    assert {name: kinds for name, kinds in found.items() if len(kinds) > 1 and name not in ON_PURPOSE} == {}
+    for name, command in group.commands.items(): found |= all_commands(command, f"{path}{name} ") if hasattr(command, "commands") else {f"{path}{name}": command}
+    return found
+
+
+COMMANDS = all_commands(typer.main.get_command(shell.app))
+OPTIONS = [(path, p) for path, command in COMMANDS.items() for p in command.params if p.param_type_name == "option"]
+
+
+def values(option) -> tuple: # of a choice
+    return tuple(option.metavar.strip("[]").split("|")) if option.metavar else ()
+
+
+def test_every_option_is_in_the_table_and_has_a_help():
+    assert len(OPTIONS) > 400
+    assert [(path, p.opts[0]) for path, p in OPTIONS if p.name not in option_facts() or not re.search(r"[.?…]$", p.help or "")] == []
+    assert {*option_facts()} <= {p.name for command in COMMANDS.values() for p in command.params}, "a word that no command has"
+
+
+def test_an_option_of_one_name_has_one_kind_of_value():
+    ON_PURPOSE = {"--ci": "the ways of score, and those of a correlation with people", "--statistic": "any of agree's, two of styles, three of measurement",
+                  "--layer": "one, or several of styles", "--aspect": "collect and measurement take several, agree reads one", 
+                  "--pairs": "how many in contested, whether they are printed in agree", "--parts": "each study has its own", "--long": "a study may drop pairs; drawing refuses or cuts",
+                  "--teacher": "several in lclip distill"}
+    found = {}
+    for path, p in OPTIONS: found.setdefault(p.opts[0], {}).setdefault((p.multiple, p.is_flag, values(p)), []).append(path)
+    assert {name for name, kinds in found.items() if len(kinds) > 1} == {*ON_PURPOSE}
 
 
 def test_choices_are_those_of_the_package():
@@ -59,7 +58,7 @@ def test_choices_are_those_of_the_package():
     from invariant_metrics.training.rewards import SCALES
     known = {"--scale": RUN_SCALES, "--base": BASES, "--unit": UNITS, "--generalize": GENERALIZATIONS, "--ratings": RATINGS, "--task": TASKS,
              "--grid": GRID_NAMES, "--scales": SCALES, "--recipe": RECIPES}
-    here = {(path, name): set(values(info)) for path, name, _, info in OPTIONS}
+    here = {(path, p.opts[0]): set(values(p)) for path, p in OPTIONS}
     for (_, name), given in here.items():
         if name in known: assert given == set(known[name]), name
     assert here["study", "--parts"] == {*STUDY_PARTS} and here["lclip study", "--parts"] == {*LCLIP_PARTS}
@@ -116,8 +115,7 @@ def test_the_shell_completes_names_and_choices(words, offers, monkeypatch):
 
 
 def test_long_commands_can_be_quiet_and_leave_no_setting_behind(tmp_path):
-    having = {option: {path for path, name, _, _ in OPTIONS if name == option} for option in ("--seed", "--workers", "--quiet")}
-    assert having["--seed"] | having["--workers"] <= having["--quiet"] # what draws or shares work out takes long
+    assert {path for path, p in OPTIONS if p.opts[0] == "--quiet"} == {*COMMANDS}
     seen = []
     (tmp_path/"a.txt").write_text("a dog\na cat\n"*10)
     with pytest.MonkeyPatch.context() as patch:

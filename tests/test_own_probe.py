@@ -1,5 +1,6 @@
 "The probe on a user's own texts: who is compared with what, sentinels, clusters, foils of others, and what is refused."
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -85,7 +86,7 @@ def test_the_oracle_does_not_know_which_edit_made_a_text():
     told = {name: np.concatenate([found["edit", f, l] for l in range(2) if ("edit", f, l) in found]) for f, name in enumerate(p.families)}
     assert told["color-replaced"].mean() >= 0.95 and told["repetition"].mean() >= 0.95, {k: v.mean() for k, v in told.items()}
     assert not told["synonym"].any() and not told["punctuation"].any() and not told[ALTERNATIVE].any() and not found["base", -1, -1].any()
-    p.families, p.kinds = p.families[::-1], ["valid" if k == "violation" else "violation" for k in p.kinds]
+    p = replace(p, families=p.families[::-1], kinds=["valid" if k == "violation" else "violation" for k in p.kinds])
     again = oracle_scores(items, p)
     assert all(torch.equal(again[key], rows_) for key, rows_ in found.items())
 

@@ -218,7 +218,8 @@ def test_the_printed_command_is_one_that_the_program_takes(name):
     "Parsed by the program's own parser, it gives back the settings."
     import typer
     import invariant_metrics.commands.judge, invariant_metrics.commands.score  # noqa: F401
-    from invariant_metrics.commands.shell import app, parse_names
+    from invariant_metrics.commands.shell import app
+    from invariant_metrics.experiments.command import parse_names
     words = shlex.split(run_command(SETTINGS[name], "runs/here"))
     assert words[:2] == ["invariant-metrics", name]
     command = typer.main.get_command(app).commands[name]
@@ -250,7 +251,7 @@ def hostile_study() -> str:
     probe = replace(probe, **frames, signatures={EVIL[0]: EVIL[7]})
     gains = training.improvements.replace({"metric": {"fd": EVIL[8]}, "system": {"segmentation-random": f"{EVIL[1]}-random"}})
     results = training.results.replace({"metric": {"fd": EVIL[8]}}).assign(signature=EVIL[9])
-    training = replace(training, improvements=gains, results=results)
+    training = training.with_tables(improvements=gains, results=results)
     training.meta["chosen"] = {EVIL[2]: 0.1}
     settings = {**of_study.RUN["settings"], "data": EVIL[3], "metrics": [EVIL[6]], "out": EVIL[1]}
     return render_study({**of_study.RUN, "settings": settings, "notes": EVIL, "digest": EVIL[0], "versions": {EVIL[0]: EVIL[1]}}, probe, training, out=EVIL[1])

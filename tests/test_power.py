@@ -11,10 +11,11 @@ from scipy import stats
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.files import save_results
-from invariant_metrics.study.improvement import improvement_table, mean_over_seeds, trained_pair_p, trained_pair_test
-from invariant_metrics.scoring.pilots import auc_pilot, auc_variance, correlation_pilot, file_pilots, jackknife_pilot, plan_systems, power_figure
+from invariant_metrics.study.improvement import improvement_table
+from invariant_metrics.scoring.pilots import file_pilots, plan_systems, power_figure
 from invariant_metrics.scoring.power import detectable, equality_pilot, influence_pilot, mean_pilot, metric_pilot, power
 from invariant_metrics.metrics.base import Estimate
+from invariant_metrics.experiments.contrast import contrast_seeds, mean_over_seeds, p_over_seeds
 from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, detectable_errors
 from invariant_metrics.scoring.score import score
@@ -72,13 +73,11 @@ def test_reach_is_the_definition():
 
 
 def test_textbook_numbers():
-    "Cohen's tables: d = .5 unpaired needs 64 a group, paired 34; r = .3 needs 85; each at 80 % and .05."
+    "Cohen's tables: d = .5 unpaired needs 64 a group, paired 34; each at 80 % and .05."
     unit = stats.norm.ppf((np.arange(20000) + 0.5)/20000)
     unit /= unit.std(ddof=1)
     assert items_needed(mean_pilot(unit, rng(0, "shuffled").permutation(unit), paired=False), 0.5) == 64
     assert items_needed(mean_pilot(unit), 0.5) == 34
-    x = rng(0, "a").normal(size=(2, 50000))
-    assert abs(items_needed(correlation_pilot(*x), 0.3) - 85) <= 2
 
 
 def test_paired_spread_is_the_formula():
@@ -139,20 +138,6 @@ def test_equal_sets_are_said_to_be_degenerate():
     assert any("influences vanish" in note for note in pilot.notes)
 
 
-def test_auc_spread_at_its_ends():
-    "1/12 for a random metric; and the variance of the binormal part by simulation."
-    assert auc_variance(0.5) == pytest.approx(1/12)
-    x = rng(0, "binormal").normal(2**0.5*stats.norm.ppf(0.75), 1, 400_000)
-    assert auc_variance(0.75) == pytest.approx(stats.norm.cdf(x).var(), rel=0.01)
-
-
-def test_jackknife_finds_the_spread_of_tau():
-    "Kendall's τ of independent columns has variance 2(2n + 5)/(9n(n − 1))."
-    x, y = rng(0, "tau").normal(size=(2, 400))
-    pilot = jackknife_pilot("τ", lambda a, b: stats.kendalltau(a, b)[0], [x, y])
-    assert pilot.sd**2/400 == pytest.approx(2*805/(9*400*399), rel=0.2)
-
-
 def test_a_small_pilot_says_so():
     assert any("known to ±" in note for note in power(mean_pilot(rng(0, "small").normal(size=30)), wished=0.1).notes)
     assert not power(mean_pilot(rng(0, "large").normal(size=5000)), wished=0.1).notes
@@ -160,11 +145,9 @@ def test_a_small_pilot_says_so():
 
 @pytest.mark.parametrize("call, says", [
     (lambda: mean_pilot([1.0, 2.0, 4.0]), "four items"), (lambda: mean_pilot([1.0]*9), "nothing varies"), (lambda: mean_pilot([1, 2, np.nan, 3, 4.0]), "finite"),
-    (lambda: mean_pilot([1, 2, 3, 4.0], [1, 2, 3.0]), "same items"), (lambda: correlation_pilot(np.arange(9), np.ones(9)), "constant"),
-    (lambda: correlation_pilot(np.arange(9), np.arange(9)), "agree exactly"), (lambda: auc_pilot([3.0]*5, [1.0]*5), "one side"),
+    (lambda: mean_pilot([1, 2, 3, 4.0], [1, 2, 3.0]), "same items"),
     (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=-1), "greater than 0"), (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=1e-300), "more than 1,000,000,000,000 items"),
     (lambda: power(mean_pilot([1, 2, 3, 5.0]), wished=float("nan")), "greater than 0"), (lambda: power(mean_pilot([1, 2, 3, 5.0]), power=1.0), "share between"),
-    (lambda: power(correlation_pilot([1, 2, 3, 5, 9.0], [2, 1, 3, 7, 5.0]), wished=1.2), "end below 1"),
     (lambda: influence_pilot("x", 0.0, [(np.array([np.inf, 1, 2, 3]), None)], 4, "{}"), "not finite")])
 def test_what_cannot_be_planned_is_said_in_one_line(call, says):
     with pytest.raises(InputError, match=says) as error: call()
@@ -256,9 +239,9 @@ def test_p_and_interval_say_the_same():
     draw = rng(0, "same")
     for _ in range(60):
         a, b = null_pair(draw, 3, 0.3, reps=50)
-        p, ci = trained_pair_test(a + 0.4, b)
-        assert (p < 0.05) == (not ci.low <= 0 <= ci.high)
-    assert np.isnan(trained_pair_p(a[:1])) and mean_over_seeds(a)[0] == pytest.approx(a[:, 0].mean())
+        found = contrast_seeds(a + 0.4 - b)
+        assert (found.p < 0.05) == (not found.low <= 0 <= found.high) == (found.verdict != "not shown")
+    assert np.isnan(p_over_seeds(a[:1])) and mean_over_seeds(a)[0] == pytest.approx(a[:, 0].mean())
 
 
 def test_improvements_carry_p_and_holm():

@@ -322,13 +322,13 @@ def every_form(monkeypatch):
             if other == "csv" and tables[0].rows: assert len(pd.read_csv(StringIO(out.getvalue()))) == len(tables[0].rows)
             if other == "latex": assert out.getvalue().count(r"\begin{table}") == out.getvalue().count(r"\end{tabular}") == len(tables)
         plain(form, kind, payload, tables, *more, **options)
-    for module in (imagine, judge, lclip, rank, score): monkeypatch.setattr(module, "print_result", print_result)
+    monkeypatch.setattr(shell, "print_result", print_result)
 
 
 def test_every_kind_of_result_has_a_schema():
     from jsonschema import ValidationError
     code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("imagine", "judge", "lclip", "rank", "score"))
-    assert set(re.findall(r'print_result\(form, "(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
+    assert set(re.findall(r'\bResult\("(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
     with pytest.raises(ValidationError): check_output({"schema": 1, "kind": "score", "version": "1", "result": {}})
 
 

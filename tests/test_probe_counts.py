@@ -94,7 +94,7 @@ def test_the_rule_names_the_number_of_items_and_the_kinds_without_it(probe):
 
 
 @pytest.mark.parametrize("low, high, verdict", [(0.5, 0.9, "undecided"), (0.501, 0.9, "notices"), (0.1, 0.5, "undecided"), (0.1, 0.499, "prefers"),
-                                                (np.nan, np.nan, "undecided")])
+                                                (.49999999999999994, .49999999999999994, "undecided"), (np.nan, np.nan, "undecided")])
 def test_an_interval_decides(low, high, verdict): assert interval_verdict(low, high) == verdict
 
 

@@ -11,7 +11,7 @@ from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.annotations import scene_annotations
 from invariant_metrics.ranking.represent import represent
 from invariant_metrics.ranking.task import ranking_task
-from invariant_metrics.ranking.ranks import TIES, Ranks, compare_ranks, draw_ranks, rank_truth, rank_vectors, ranking_scores
+from invariant_metrics.ranking.ranks import TIES, Ranks, compare_ranks, rank_truth, rank_vectors, ranking_scores
 
 
 def unit_rows(n: int, d: int, seed: int) -> np.ndarray:
@@ -236,8 +236,3 @@ def test_equal_models_differ_as_seldom_as_the_level_says():
     assert (rate["forgotten"] > 0.1).all() # why the pictures must be known
 
 
-def test_curves_end_at_one_and_pass_the_medians():
-    figure = draw_ranks({"a": as_ranks([1, 2, 2, 50]), "b": as_ranks([100]*4)})
-    curves = [line.get_xydata() for line in figure.axes[0].get_lines()]
-    assert curves[0].tolist() == [[1, 0.25], [2, 0.75], [50, 1], [100, 1]] and curves[2].tolist() == [[100, 1], [100, 1]]
-    assert curves[1].tolist() == [[2, 0.5]] and curves[3].tolist() == [[100, 0.5]]

@@ -62,7 +62,7 @@ def made_up_training(system="+depth") -> StudyResult:
     panels |= {f"{row}/depth": np.full((2, 32, 32), 0.5, np.float32) for row in ("truth", "baseline", system)}
     panels |= {f"{row}/segmentation": np.full((2, 32, 32), 3, np.uint8) for row in ("truth", "baseline", system)}
     frame = pd.DataFrame(rows)
-    return StudyResult(Path(), frame, frame, pd.DataFrame(gains), panels, {"chosen": {system: 0.1}, "select": "fd", "seeds": 3})
+    return StudyResult({"results": frame, "validation": frame, "improvements": pd.DataFrame(gains)}, panels, {"chosen": {system: 0.1}, "select": "fd", "seeds": 3})
 
 
 def assert_alone(page: str) -> None:
@@ -102,7 +102,8 @@ def test_each_part_alone_makes_a_page_and_none_does_not():
     probe_only, training_only = render_study(RUN, made_up_probe()), render_study(RUN, training=made_up_training())
     assert 'id="probe"' in probe_only and 'id="training"' not in probe_only
     assert 'id="probe"' not in training_only and 'id="training"' in training_only
-    bare = replace(made_up_training(), improvements=made_up_training().improvements.iloc[:0], panels={}, meta={})
+    whole = made_up_training()
+    bare = replace(whole.with_tables(improvements=whole.improvements.iloc[:0]), arrays={}, meta={})
     assert 'id="training"' in render_study(RUN, training=bare)
     with pytest.raises(InputError, match="neither probe nor training"): render_study(RUN)
 
@@ -150,7 +151,7 @@ def made_up_text_training(task="translation", system="+entities", said="Anna vis
     example = {"source": "Anna besuchte Ben in Rom." if task == "translation" else "", "references": [said, said], "outputs": {"baseline": said, system: said}}
     panels = {"image/rgb": np.full((1, 3, 32, 32), 80, np.uint8)} if task == "captioning" else {}
     frame, meta = pd.DataFrame(rows), {"chosen": {system: 0.1}, "select": "fbd", "seeds": 3, "examples": [example]}
-    return StudyResult(Path(), frame, frame, pd.DataFrame(gains), panels, meta)
+    return StudyResult({"results": frame, "validation": frame, "improvements": pd.DataFrame(gains)}, panels, meta)
 
 
 CAPTION = "a red ball is to the left of a blue boat"
@@ -168,7 +169,7 @@ def test_a_text_run_makes_a_page_in_words_for_texts(task):
     assert "Most metrics prefer" not in body and "dwarfs a single edit: 2 of 2" in body
     for alone in (render_study(text_run(task), made_up_text_probe(task)), render_study(text_run(task), training=made_up_text_training(task, **TASKS[task]))):
         assert alone.count("<section") == 3
-    bare = replace(made_up_text_training(task), panels={}, meta={})
+    bare = replace(made_up_text_training(task), arrays={}, meta={})
     assert 'id="training"' in render_study(text_run(task), training=bare) and "What they write" not in render_study(text_run(task), training=bare)
 
 
@@ -214,7 +215,7 @@ def test_what_a_kept_invariant_costs_is_drawn_where_it_was_measured():
     assert "What does a kept invariant cost?" in page and "kept-entities against bleu over alpha" in page and 'aria-label="key of baseline in trade-offs"' in page
     training = made_up_training()
     frames = [training.results, training.results[training.results["metric"] == "fd"].assign(metric="violation-depth")]
-    assert "violation-depth against psnr over alpha" in render_study(RUN, training=replace(training, results=pd.concat(frames, ignore_index=True)))
+    assert "violation-depth against psnr over alpha" in render_study(RUN, training=training.with_tables(results=pd.concat(frames, ignore_index=True)))
 
 
 def test_few_items_have_no_verdict_and_doses_no_column():

@@ -14,7 +14,7 @@ from invariant_metrics.worlds.scene_captions import relation_captions, read_clai
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.base import get_invariant, inputs_of
 from invariant_metrics.invariants.parse import Parse, from_rows, from_spacy, pattern_parse, spacy_parse
-from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, graph_difference, draw_graph, draw_graphs
+from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, graph_difference, draw_graphs
 from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
 from invariant_metrics.metrics.base import extract, get_metric
 from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
@@ -224,8 +224,8 @@ def test_it_is_quick_enough_to_be_a_reward():
 def test_drawings_are_figures_of_their_own_and_always_the_same():
     import matplotlib.pyplot as plt
     before, graphs = plt.get_fignums(), [parse("a cat on a couch in a room"), parse("a dog on a couch"), parse("")]
-    figures = [draw_graph(graphs[0]), draw_graph(graphs[2]), draw_graphs(graphs, ["truth", "one", "none"])]
+    figures = [draw_graphs([graphs[0]], [""]), draw_graphs([graphs[2]], [""]), draw_graphs(graphs, ["truth", "one", "none"])]
     assert all(isinstance(f, Figure) for f in figures) and plt.get_fignums() == before
-    places = [[(t.get_text(), tuple(np.round(t.get_position(), 6))) for t in draw_graph(graphs[0]).axes[0].texts] for _ in range(2)]
+    places = [[(t.get_text(), tuple(np.round(t.get_position(), 6))) for t in draw_graphs([graphs[0]], [""]).axes[0].texts] for _ in range(2)]
     assert places[0] == places[1] and len(figures[2].axes) == 3
     with pytest.raises(InputError, match="a name for each"): draw_graphs(graphs, ["one"])

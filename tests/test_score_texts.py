@@ -75,7 +75,10 @@ def test_values_per_item_carry_ids(folder, capsys):
 
 
 @pytest.mark.parametrize("words, says", [
-    ("score bleu-4 --pred hyp.txt --target coco.json", "4 without a prediction"),
+    ("score bleu-4 --pred hyp.txt --target coco.json", "coco.json goes by id and hyp.txt by line"),
+    ("score bleu --pred counted.json --target ref0.txt --intersect", "counted.json goes by id and ref0.txt by line"),
+    ("score bleu --pred counted.json --target ref0.txt", "counted.json goes by id and ref0.txt by line"),
+    ("score inception-score --pred photos --encoder embedded", "encoder has no effect on inception-score"),
     ("score bleu-4 --pred hyp.txt --target ref0.txt missing.txt", "no file missing.txt"),
     ("score bleu-4 --pred hyp.txt --target short.txt", "1 without a prediction|without a target: 4"),
     ("score bleu-4 --pred hyp.txt --target ref0.txt short.txt", "first missing line is 4"),
@@ -103,6 +106,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(words, says, folder, capsys):
     Path("broken.txt.gz").write_bytes(gzip.compress(b"a\n"*99)[:20] + b"\x00"*30)
     Path("twice.json").write_text(json.dumps([{"image_id": 7, "caption": "a"}, {"image_id": 7, "caption": "b"}]))
     Path("none.json").write_text(json.dumps(REF | {"12": []})); Path("late.json").write_text(json.dumps(HYP | {"40": 3}))
+    Path("counted.json").write_text(json.dumps([{"image_id": i, "caption": text} for i, text in enumerate(HYP.values())]))
     Path("nokey.jsonl").write_text('{"id": 7, "caption": "a"}\n{"id": 12}\n')
     code, out, err = run(words, capsys)
     assert code == 2 and len(err.splitlines()) == 1 and err.startswith("error: "), err

@@ -1,5 +1,6 @@
 "The documentation site: what its builder runs, reads and shows, checked without building it; the build itself is `slow`."
 import ast
+import builtins
 import configparser
 import json
 import os
@@ -108,13 +109,80 @@ def test_outputs_hold_neither_progress_bars_nor_errors():
     assert not dirty, f"run these again without standard error: {dirty}"
 
 
-def test_figures_a_visitor_meets_first_are_told_in_words():
-    wordless = [where for where, source, cell in cells("code") if where.startswith(("index", "tutorials", "papers"))
-                and any("image/png" in output.get("data", {}) for output in cell["outputs"])
-                and not re.search(r'^#\| fig-alt: "\S.{20,}"$', source, re.MULTILINE)]
+def test_every_figure_is_told_in_words():
+    wordless, pictures = [], ("image/png", "image/jpeg", "image/svg+xml")
+    for where, source, cell in cells("code"):
+        data = [output.get("data", {}) for output in cell["outputs"]]
+        told = re.search(r'^#\|\s*fig-alt:\s*"\S.{20,}"$', source, re.MULTILINE)
+        html = "".join("".join(d.get("text/html", "")) for d in data)
+        if any(kind in d for d in data for kind in pictures) and not told: wordless.append(where)
+        if any(not re.search(r"""\balt=("[^"]|'[^'])""", image) for image in re.findall(r"<img[^>]*>", html)): wordless.append(where)
+    wordless += [where for where, source, _ in cells("markdown") if re.search(r"!\[\]\(", source)]
     assert not wordless, f"say in one sentence what each shows (#| fig-alt: ...): {wordless}"
     readme = (ROOT/"README.md").read_text(encoding="utf-8")
     assert "![" in readme and "![](" not in readme
+
+
+def place(heading: str) -> str:
+    "The name by which a page's heading is found, as pandoc gives it."
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+    text = re.sub(r"[^\w\s.-]", "", text).strip().lower()
+    return re.sub(r"^[^a-z]+", "", re.sub(r"\s+", "-", text))
+
+
+def test_links_to_a_place_lead_to_a_heading():
+    places = {name: {place(heading) for cell in all_cells if cell["cell_type"] == "markdown"
+                     for heading in re.findall(r"^#+ (.+)$", "".join(cell["source"]), re.MULTILINE)}
+              for name, all_cells in NOTEBOOKS.items()}
+    dead = []
+    for where, source, _ in cells("markdown"):
+        name = where.split(" ")[0]
+        for page, anchor in re.findall(r"\]\(((?!\w+:)[^)\s#]*)#([^)\s]+)\)", source):
+            target = ((NBS/name).parent/page).resolve().relative_to(NBS).as_posix() if page else name
+            if anchor not in places.get(target, ()): dead.append(f"{where}: {page}#{anchor}")
+    assert not dead, dead
+
+
+def bound(statement: ast.stmt) -> set[str]:
+    "The names that a statement of a module makes; those that only a type checker sees are left out."
+    if isinstance(statement, (ast.Import, ast.ImportFrom)): return {(a.asname or a.name).split(".")[0] for a in statement.names}
+    if isinstance(statement, (ast.FunctionDef, ast.ClassDef)): return {statement.name}
+    if isinstance(statement, ast.If):
+        seen = statement.orelse if "TYPE_CHECKING" in ast.unparse(statement.test) else statement.body + statement.orelse
+        return set().union(*map(bound, seen))
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+
+
+def annotations(body: list[ast.stmt]):
+    "The annotations of a module's functions, of its classes' fields and of their methods."
+    for node in body:
+        if isinstance(node, ast.ClassDef): yield from annotations(node.body)
+        if isinstance(node, ast.AnnAssign): yield node.annotation
+        if isinstance(node, ast.FunctionDef):
+            every = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs, node.args.vararg, node.args.kwarg)
+            yield from (argument.annotation for argument in every if argument and argument.annotation)
+            if node.returns: yield node.returns
+
+
+def quoted_names(annotation: ast.expr) -> set[str]:
+    "The names in what an annotation quotes, which is evaluated where a signature is shown."
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) in ("Annotated", "Literal"): return set()
+    quoted = [node.value for node in ast.walk(annotation) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return {node.id for text in quoted for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
+
+
+def test_every_quoted_annotation_can_be_evaluated():
+    """nbdev evaluates the signature of what a cell exports right after that cell: a type that is imported late or
+    defined below needs its name before."""
+    unknown = []
+    for path in sorted((ROOT/"invariant_metrics").rglob("*.py")):
+        names = set(dir(builtins))
+        for cell in re.split(r"^# %% .*$", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            body = ast.parse(cell).body
+            names = names.union(*map(bound, body))
+            unknown += [f"{path.relative_to(ROOT)}: {name} in {ast.unparse(annotation)}" for annotation in annotations(body)
+                        for name in quoted_names(annotation) - names]
+    assert not unknown, unknown
 
 
 def test_formulas_need_no_script():
@@ -142,27 +210,54 @@ def run(copy: Path, *command: str, **env: str):
     return done
 
 
-def process(copy: Path):
-    "All that happens before Quarto; nbdev asks only that some program of that name is there."
+QUARTO = """#!/bin/sh
+[ "$1" = --version ] && { echo "${QUARTO_SAYS:-1.7.32}"; exit; }
+echo "$@" >> "$CALLS"
+[ "$1" = render ] && mkdir -p _docs && cat > _docs/page.html <<'END'
+<html><head>
+<script src="https://cdnjs.cloudflare.com/ajax/libs/require.js/2.3.6/require.min.js" integrity="sha512-x" crossorigin="anonymous"></script>
+<script src="https://cdn.jsdelivr.net/npm/jquery@3.5.1/dist/jquery.min.js" integrity="sha384-x" data-relocate-top="true"></script>
+<script type="application/javascript">define('jquery', [],function() {return window.jQuery;})</script>
+</head><body><p>A page.</p></body></html>
+END
+true
+"""  # says its version and notes what it is asked for; its page has the network's scripts in the form of 1.7 and in that of 1.8
+
+
+@pytest.fixture
+def quarto(copy):
+    "The environment of a build: nbdev's commands and a stand-in for Quarto."
     (copy/"bin").mkdir()
-    (copy/"bin"/"quarto").write_text("#!/bin/sh\n")
+    (copy/"bin"/"quarto").write_text(QUARTO)
     (copy/"bin"/"quarto").chmod(0o755)
-    return run(copy, sys.executable, ".ci/process", PATH=f"{copy/'bin'}{os.pathsep}{os.environ['PATH']}")
-
-
-def test_signatures_with_types_of_late_libraries_are_shown(copy):
-    "Nothing of torch or pandas is imported by these rooms, and their pages show functions that take tensors and frames."
-    kept = {"data/000_photos.ipynb", "scoring/20_score.ipynb"}
-    for name in set(NOTEBOOKS) - kept: (copy/"nbs"/name).unlink()
-    process(copy)
-    pages = {name: json.loads((copy/"_proc"/name).read_text(encoding="utf-8")) for name in kept}
-    shown = str(pages["data/000_photos.ipynb"])
-    assert "small_picture" in shown and "Tensor" in shown
+    path = os.pathsep.join([str(copy/"bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {"PATH": path, "CALLS": str(copy/"calls"), "PYTHONPATH": str(copy)}
 
 
 @pytest.mark.slow
-def test_nbdev_processes_every_notebook(copy):
-    done = process(copy)
+def test_plain_nbdev_and_the_site_reach_quarto(copy, quarto):
+    "Nothing of torch or pandas is imported by these rooms, and their pages show functions that take tensors and frames."
+    kept = {"data/000_photos.ipynb", "scoring/20_score.ipynb"}
+    for name in set(NOTEBOOKS) - kept: (copy/"nbs"/name).unlink()
+    run(copy, "bash", ".ci/site", **quarto)
+    pages = {name: json.loads((copy/"_proc"/name).read_text(encoding="utf-8")) for name in kept}
+    shown = str(pages["data/000_photos.ipynb"])
+    assert "small_picture" in shown and "Tensor" in shown
+    assert "<script" not in (copy/"_docs"/"page.html").read_text()
+    run(copy, "nbdev_docs", **quarto)
+    run(copy, "nbdev_preview", "--port", "3001", "--no_browser", **quarto)
+    assert (copy/"calls").read_text().splitlines() == [
+        "render --no-execute --no-cache", "render --no-cache", "preview --port 3001 --no-browser"]
+
+
+def test_a_quarto_of_another_form_is_refused(copy, quarto):
+    done = subprocess.run(["bash", ".ci/site"], cwd=copy, env={**os.environ, **quarto, "QUARTO_SAYS": "1.6.42"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "Quarto 1.6.42 is on PATH" in done.stderr
+
+
+@pytest.mark.slow
+def test_nbdev_processes_every_notebook(copy, quarto):
+    done = run(copy, "nbdev_proc_nbs", **quarto)
     assert "Error" not in done.stdout + done.stderr, (done.stdout + done.stderr)[-4000:]
     assert {p.relative_to(copy/"_proc").as_posix() for p in (copy/"_proc").rglob("*.ipynb")} == set(NOTEBOOKS)
 

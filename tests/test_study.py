@@ -17,9 +17,9 @@ from real_data import data_path
 from invariant_metrics.color import scale_chroma
 from invariant_metrics.core import InputError, Signature, progress, torch_rng
 from invariant_metrics.data.photos import cut_tiles, folder_photos
+from invariant_metrics.experiments import work
 from invariant_metrics.invariants.base import Invariant
 from invariant_metrics.study.improvement import relative_improvement
-from invariant_metrics.study import search
 from invariant_metrics.study.search import StudyResult, steps_done, train_systems
 from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
 from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
@@ -200,7 +200,7 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
         bars.append((bar, bar.n))
         return bar
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "progress", noted)
+        patch.setattr(work, "progress", noted)
         train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
     assert begun >= TINY.pretrain + len(done)*TINY.steps and bars[0][1] == begun # the bar goes on where it was,
     assert bars[0][0].n == bars[0][0].total == steps_done(tmp_path/"b")            # and comes to its end

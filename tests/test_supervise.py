@@ -287,7 +287,7 @@ def test_a_study_goes_on_where_it_stopped(tiny, judge, monkeypatch):
     halves = study.reward_study(tiny/"halves", **options)
     for name in ("results", "answers", "cross"): pd.testing.assert_frame_equal(getattr(whole, name), getattr(halves, name))
     assert len(halves.examples) == 6 and {*halves.examples[0]["captions"]} == {"people", "likelihood", "l-clipscore", "twin-l-clipscore"}
-    alarms = halves.about["alarms"]
+    alarms = halves.meta["alarms"]
     assert set(alarms) == {"l-clipscore-s0", "twin-l-clipscore-s0"} and all(a["steps"] == 5 for a in alarms.values())
 
 

@@ -2,6 +2,7 @@
 import html
 import inspect
 from dataclasses import fields
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -13,18 +14,12 @@ from invariant_metrics.commands.shell import app
 from invariant_metrics.core import Interval, Score, Signature
 from invariant_metrics.scoring.score import ScoreOptions
 
-# command -> arguments of its function that the shell has no option for
-ONLY_IN_PYTHON = {"lclip study": set(), "lclip supervise": {"reps"}, "imagine study": set(), "imagine draw": set()}
-# function of the package -> its command, arguments that the shell calls otherwise, arguments that the shell has no option for
+# function of the package -> its command, arguments for which the shell has no option, or has one by another name
 COMMANDS = {
-    "score": ("score", {"metric_options": "option", "cache": "no_cache"}, {"clusters"}),
-    "probe": ("probe metrics", {}, {"progress"}),
-    "agree": ("agree people", {"statistics": "statistic", "metric_options": "option"}, set()),
-    "study": ("study", {}, set()),
-    "power": ("power", {"wished": "wish"}, {"alpha"}),
-    "styles": ("styles", {"layers": "layer"}, set()),
-    "advise": ("advise", {}, {"progress"}),
-    "probe_encoder": ("probe encoder", {"encoder": "name"}, set()),
+    "score": ("score", {"clusters"}), "probe": ("probe metrics", {"progress"}), "agree": ("agree people", set()), "study": ("study", set()), "power": ("power", {"alpha"}),
+    "styles": ("styles", set()), "advise": ("advise", {"progress"}), "probe_encoder": ("probe encoder", {"encoder"}), # the command's `name`
+    "lclip.study": ("lclip study", set()), "lclip.supervise": ("lclip supervise", {"reps", "references"}), # --with-references
+    "imagine.study": ("imagine study", set()), "imagine.draw": ("imagine draw", set()),
 }
 
 
@@ -68,30 +63,15 @@ def test_a_module_with_the_name_of_its_function_is_both():
     assert list(inspect.signature(im.lclip.distill).parameters)[:2] == ["data", "out"]
 
 
-def words_of(path: str) -> set[str]:
-    "The words of a command: its arguments, and its options without dashes."
-    command = typer.main.get_command(app)
-    for name in path.split(): command = command.commands[name]
-    return {word.lstrip("-").replace("-", "_") for p in command.params for word in (*p.opts, p.name)}
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_and_functions_of_the_package_take_the_same_words(name):
-    path, otherwise, missing = COMMANDS[name]
-    own = {p.name for p in inspect.signature(getattr(im, name)).parameters.values() if p.kind is not p.VAR_KEYWORD}
+    path, missing = COMMANDS[name]
+    command = typer.main.get_command(app)
+    for part in path.split(): command = command.commands[part]
+    own = {p.name for p in inspect.signature(attrgetter(name)(im)).parameters.values() if p.kind is not p.VAR_KEYWORD}
     if "options" in own: own = own - {"options"} | {f.name for f in fields(ScoreOptions)}
-    words = words_of(path)
-    lost = {word for word in own if otherwise.get(word, word) not in words}
+    lost = own - {p.name for p in command.params}
     assert lost == missing, f"{path}: no option for {lost - missing}, and one for {missing - lost}"
-    assert set(otherwise) <= own and not set(otherwise) & (words - {"source"}), "a word of its own where both have the same"
-
-
-def test_commands_of_a_room_and_its_functions_take_the_same_words():
-    for path, missing in ONLY_IN_PYTHON.items():
-        room, name = path.split()
-        words = words_of(path)
-        own = set(inspect.signature(getattr(getattr(im, room), name)).parameters)
-        assert own - words == missing, f"{path}: no option for {own - words - missing}"
 
 
 def test_scores_are_a_frame_and_a_table_in_a_notebook():

@@ -13,8 +13,7 @@ from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.color import join_lab
 from invariant_metrics.invariants.base import Invariant, get_invariant
-from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer, seeded
-from invariant_metrics.training.adversarial import adversarial_turns
+from invariant_metrics.models.colorizer import UNetColorizer, seeded
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
 from invariant_metrics.training.batches import batch_indices
 from invariant_metrics.training import loop
@@ -33,12 +32,16 @@ def pictures(n=40, size=16):
 
 def duel():
     "A generator and a critic with an invariant, dropout-like noise included: everything a checkpoint has to carry."
-    turns = adversarial_turns(UNetColorizer(8), PatchCritic(8), invariants={"edges": (get_invariant("edges"), 0.5)})
-    exact = turns[0].loss
+    generator = UNetColorizer(8)
+    with seeded(0, "critic"): critic = nn.Sequential(nn.Conv2d(3, 8, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(8, 1, 1))
+    def scores(L, ab): return critic(torch.cat([L/50 - 1, ab/110], 1)).float()
+    exact = AugmentedLoss({"edges": (get_invariant("edges"), 0.5)}, others={"critic": (lambda ab, batch: -scores(batch["L"], ab).mean(), 0.05)})
     def noisy(model, batch):
         return exact(lambda L: model(L) + torch.randn(len(L), 2, 1, 1), batch)
-    turns[0].loss = noisy
-    return turns
+    def of_critic(model, batch):
+        with torch.no_grad(): made = generator(batch["L"])
+        return {"real": (1 - scores(batch["L"], batch["ab"])).relu().mean(), "made": (1 + scores(batch["L"], made)).relu().mean()}
+    return [Turn(generator, noisy, Optim(lr=1e-3), "generator"), Turn(critic, of_critic, Optim(lr=1e-3, betas=(0.5, 0.99), weight_decay=0.0), "critic")]
 
 
 def flat(*models): return torch.cat([t.detach().flatten().double() for m in models for t in m.state_dict().values()])

@@ -5,19 +5,22 @@
 # %% auto #0
 __all__ = ['LEAST', 'DIFFER', 'PICTURE_LEVEL', 'ADVICE_COLUMNS', 'MIX', 'ADVISE_METRICS', 'ADVISE_TASKS', 'PROBED_COLUMNS',
            'world_texts', 'Material', 'text_material', 'picture_material', 'read_mix', 'Advice', 'advise_on',
-           'probed_reactions', 'advise_from_probe', 'advise']
+           'probed_reactions', 'advise_from_probe', 'GivenOptions', 'advise']
 
 # %% ../../nbs/advice/20_run.ipynb #50b7f716
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from inspect import signature
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 import torch
 
-from .practice import (Difference, Practice, Reactions, items_for_power, power_of,
-                                               practice, say_practice)
+from .practice import (ComparisonPlan, Difference, Practice, Reactions,
+                                               items_for_power, power_of, practice, say_practice)
 from ..core import (InputError, Signature, check_range, checked_arguments, few, few_threads,
                                     rng, unknown)
 from ..core import progress as progress_bar
@@ -26,14 +29,14 @@ from ..edits.colors import AXES
 from ..edits.colors import perturbations
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, word_edits
-from ..files import atomic_write, digest, load_results, save_results
+from ..files import atomic_write, digest
 from ..metrics.base import Metric, SetMetric
 from ..probe.images import probe_metrics, score_pictures
 from ..probe.own_images import damage_at, open_pictures, picture_families, PICTURE_SIZES
 from ..probe.own_texts import ALTERNATIVE, OWN_SIZES, OwnTexts, edit_items, open_own_texts
 from ..probe.tables import MATCHED, check_families, family_kinds
 from ..probe.task import ProbeResult
-from ..probe.worlds import EditedTexts, score_texts, text_metrics
+from ..probe.worlds import EditedTexts, text_metrics
 from ..runs import read_run
 from ..worlds.bilingual import make_sentences
 from ..worlds.scene_text import captions
@@ -129,8 +132,8 @@ def text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families:
     if not used:
         raise InputError(f"no family applies to {LEAST} items of {len(kept)}; "
                          "give more items, or other families")
-    texts.groups = {key: g for key, g in texts.groups.items() if key[0] != "valid" or key[1] == ALTERNATIVE}
-    texts.scores = score_texts(metrics, texts, show, texts.source)
+    groups = {key: g for key, g in texts.groups.items() if key[0] != "valid" or key[1] == ALTERNATIVE}
+    texts = replace(texts, groups=groups).scored(metrics, show)
     reactions = [_text_reactions(texts, m, kept, used, chosen, own.systems) for m in metrics]
     names = [texts.families[f] for f in used]
     return Material(reactions, {n: word_edits[n].kind_in(task) for n in names},
@@ -287,47 +290,46 @@ def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -
     return tuple(notes)
 
 def _make_advice(
-    material: Material, mix: Mapping[str, float], asked: Sequence[str],
+    material: Material, mix: Mapping[str, float], asked: Sequence[str], plan: ComparisonPlan,
     measured: Callable, # (family, weights) -> Practice of each metric
-    items: int, more: float, alpha: float, signature: str, show: bool,
+    signature: Signature, show: bool = False,
 ) -> Advice:
     kinds = [k for k in AXES if k in material.kinds.values()]
     mixes = _mixes(material, mix)
     if mix and not mixes:
         raise InputError(f"none of the mix can be made on these items: {few(list(mix))}; "
                          f"there are {few(list(material.kinds), 8)}")
-    plan = [(family, {family: 1.0}, kind, material.words[family]) for family, kind in material.kinds.items()]
-    plan += [(MIX, mixes[kind], kind, f"errors of {'your mix' if mix else 'any family'} ({AXES[kind]})")
-             for kind in mixes]
-    plan.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
+    rows_asked = [(family, {family: 1.0}, kind, material.words[family])
+                  for family, kind in material.kinds.items()]
+    rows_asked += [(MIX, mixes[kind], kind, f"errors of {'your mix' if mix else 'any family'} ({AXES[kind]})")
+                   for kind in mixes]
+    rows_asked.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
     rows = []
     sentences = []
     best = {}
-    for family, what_mix, kind, what in progress_bar(plan, desc="advice", disable=not show, unit="family"):
-        found = measured(family, what_mix)
+    for family, weights, kind, what in progress_bar(rows_asked, desc="advice", disable=not show, unit="family"):
+        found = measured(family, weights)
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
                 "applies": material.share.get(family, np.nan)}
         rows += [head | vars(p) for p in found]
-        sentences.append(say_practice(what, found, items, more, alpha))
+        sentences.append(say_practice(what, found, plan.items, plan.more, plan.alpha))
         if family == MIX: best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
     table = pd.DataFrame(rows)[ADVICE_COLUMNS]
-    return Advice(table, best, tuple(sentences), _notes(material, mix, asked), signature)
+    return Advice(table, best, tuple(sentences), _notes(material, mix, asked), str(signature))
 
 def advise_on(
     material: Material, mix: Mapping[str, float] = {},
     asked: Sequence[str] = (), # families that were asked for
-    items: int = 500, more: float = 0.05, cases: int = 400, power: float = 0.8,
-    alpha: float = 0.05, confidence: float = 0.95, seed: int = 0, show: bool = False,
+    plan: ComparisonPlan = ComparisonPlan(), show: bool = False,
 ) -> Advice:
     "An advice by simulation: the table, the best metric of each axis, and sentences."
-    settings = dict(items=items, more=more, cases=cases, power=power, alpha=alpha, confidence=confidence,
-                    seed=seed)
-    def measured(family: str, mix) -> list[Practice]:
-        return [practice(reactions, mix, **settings) for reactions in material.reactions]
+    def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
+        return [practice(reactions, weights, plan) for reactions in material.reactions]
     signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,
-                             differ=material.differ, items=items, more=more, cases=cases, alpha=alpha,
-                             seed=seed, metrics=digest([str(r.metric.signature) for r in material.reactions]))
-    return _make_advice(material, mix, asked, measured, items, more, alpha, str(signature), show)
+                             differ=material.differ, items=plan.items, more=plan.more, cases=plan.cases,
+                             alpha=plan.alpha, seed=plan.seed,
+                             metrics=digest([str(r.metric.signature) for r in material.reactions]))
+    return _make_advice(material, mix, asked, plan, measured, signature, show)
 
 # %% ../../nbs/advice/20_run.ipynb #84d69cfd
 _CONTROLS = frozenset("oracle constant random length source-only".split()) # not metrics, though in a probe
@@ -379,14 +381,14 @@ def probed_reactions(
 
 def _practice_probed(part: pd.DataFrame,  # rows of one metric
                      weights: np.ndarray, # of its families
-                     items: int, more: float, power: float, alpha: float) -> Practice:
+                     plan: ComparisonPlan) -> Practice:
     share = weights/weights.sum()
     waver = np.nan_to_num(part["waver"])
-    means = {end: more*float(share @ part[end]) for end in ("change", "low", "high")}
-    sd = np.sqrt(max(float(share @ (waver + more*part["square"])) - means["change"]**2, 0.0))
+    means = {end: plan.more*float(share @ part[end]) for end in ("change", "low", "high")}
+    sd = np.sqrt(max(float(share @ (waver + plan.more*part["square"])) - means["change"]**2, 0.0))
     at = {end: Difference(np.array([mean]), np.array([sd])) for end, mean in means.items()}
-    seen = {end: float(power_of(d, items, alpha)[0]) for end, d in at.items()}
-    needed = items_for_power(at["change"], items, power, alpha)
+    seen = {end: float(power_of(d, plan.items, plan.alpha)[0]) for end, d in at.items()}
+    needed = items_for_power(at["change"], plan.items, plan.power, plan.alpha)
     return Practice(part["metric"].iloc[0], seen["change"], seen["low"], seen["high"], seen["change"],
                     means["change"], needed)
 
@@ -394,8 +396,7 @@ def _practice_probed(part: pd.DataFrame,  # rows of one metric
 def advise_from_probe(
     folder: str | Path, # of a run of `probe`
     task: str, metrics: Sequence[str] | None = None, families: Sequence[str] | None = None,
-    mix: Mapping[str, float] = {},
-    items: int = 500, more: float = 0.05, power: float = 0.8, level: int | None = None, alpha: float = 0.05,
+    mix: Mapping[str, float] = {}, level: int | None = None, plan: ComparisonPlan = ComparisonPlan(),
 ) -> Advice:
     """Advice from a probe; raises InputError if the folder, task, metrics or families are not those of a
     probe."""
@@ -420,11 +421,10 @@ def advise_from_probe(
     def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
         part = table[table["family"].isin(list(weights))]
         groups = [part[part["metric"] == m] for m in chosen]
-        return [_practice_probed(g, g["family"].map(weights).to_numpy(float), items, more, power, alpha)
-                for g in groups if len(g)]
-    signature = Signature.of(advice="your-probe", probed=material.items, differ=differ, items=items,
-                             more=more, alpha=alpha, probe=digest(found.signatures))
-    advice = _make_advice(material, dict(mix), (), measured, items, more, alpha, str(signature), False)
+        return [_practice_probed(g, g["family"].map(weights).to_numpy(float), plan) for g in groups if len(g)]
+    signature = Signature.of(advice="your-probe", probed=material.items, differ=differ, items=plan.items,
+                             more=plan.more, alpha=plan.alpha, probe=digest(found.signatures))
+    advice = _make_advice(material, mix, (), plan, measured, signature)
     sets = [m for m in dict.fromkeys(found.profile["metric"]) if m not in there["metric"]]
     notes = [f"metrics of sets keep no changes of items and are left out: {few(sets, 8)}"] if sets else []
     sources = list(dict.fromkeys(found.ledger["source"]))
@@ -432,33 +432,28 @@ def advise_from_probe(
     return replace(advice, notes=(*advice.notes, *notes))
 
 # %% ../../nbs/advice/20_run.ipynb #4c034c8f
-def _advise_texts(task: str, target, preds: Mapping, source, specs: Sequence,
-                  families: Sequence[str] | None, level: int | None, base: str, differ: str,
-                  scale: str, seed: int, device, weights, show: bool) -> Material:
-    known = edits_of(task, list(AXES))
-    check_families(families, known, f"edit of {task}")
-    size = OWN_SIZES[scale].items
-    label = "your texts"
-    if target is None:
-        world = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}
-        target, label = world_texts(task, size, seed), world.get(task)
-    judged = text_metrics(task, specs, device=device, source=source is not None, weights=weights)
-    own = open_own_texts(target, preds, source, size, seed)
-    if any(m.name.startswith("cider") for m in judged): # counts documents in these references
-        judged = text_metrics(task, specs, own.refs.items, device, source is not None, weights)
-    return text_material(task, own, judged, list(families or known), level or 1, seed, base, differ, label,
-                         show)
+def _is_default(value, default) -> bool:
+    if value is default: return True
+    if isinstance(default, str | int | float): return value == default
+    return hasattr(value, "__len__") and not len(value) # nothing was named
 
-def _advise_pictures(target, preds: Mapping, specs: Sequence, families: Sequence[str] | None,
-                     level: int | None, differ: str, scale: str, seed: int, device, weights,
-                     regions, recursive: bool, show: bool) -> Material:
-    names = picture_families("images", "photos", families)
-    judged = probe_metrics(specs, device, weights)
-    source = "photos" if target is None else target
-    pictures = open_pictures(source, preds or None, PICTURE_SIZES[scale], seed, regions, recursive)
-    label = "the packaged photographs" if target is None else "your pictures"
-    return picture_material(pictures, judged, names, level or PICTURE_LEVEL, seed, differ, label, show)
+class GivenOptions:
+    "The options of a call, and which of them were read."
+    def __init__(self, function: Callable, values: Mapping):
+        defaults = {name: p.default for name, p in signature(function).parameters.items()}
+        self._given = {name for name, value in values.items() if not _is_default(value, defaults[name])}
+        self._values, self._read = values, set()
 
+    def __getattr__(self, name: str):
+        self._read.add(name)
+        return self._values[name]
+
+    def check_read(self, where: str, *others: str) -> None: # others: options that are read elsewhere
+        "Raises InputError if an option was given that nobody has read."
+        idle = [name for name in self._values if name in self._given - self._read - {*others}]
+        if idle: raise InputError(f"--{idle[0]} has no effect {where}; leave it out")
+
+# %% ../../nbs/advice/20_run.ipynb #663e844b
 def _systems(pred) -> dict: # system -> file, folder or texts
     if isinstance(pred, Mapping): return dict(pred)
     several = [pred] if isinstance(pred, (str, Path)) else list(pred)
@@ -468,72 +463,107 @@ def _systems(pred) -> dict: # system -> file, folder or texts
         raise InputError(f"{next(n for n in names if names.count(n) > 1)} is given twice as a prediction")
     return dict(zip(names, several))
 
+def _known_mix(mix, known: Sequence[str]) -> dict[str, float]:
+    counts = read_mix(mix)
+    for family in counts:
+        if family not in known: raise unknown("family", family, known)
+    return counts
+
+def _of_texts(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]:
+    task, target, source, scale = given.task, given.target, given.source, given.scale
+    known = edits_of(task, list(AXES))
+    counts = _known_mix(given.mix, known)
+    check_families(given.families, known, f"edit of {task}")
+    specs = list(given.metrics or ADVISE_METRICS[task])
+    metrics = partial(text_metrics, task, specs, device=given.device, source=source is not None,
+                      weights=given.weights)
+    families = list(given.families or known)
+    own = dict(level=given.level or 1, seed=plan.seed, base=given.base, differ=given.differ,
+               show=given.progress)
+    preds = _systems(given.pred)
+    asked = given.families or ()
+    def advice() -> Advice:
+        size = OWN_SIZES[scale].items
+        texts, label = target, "your texts"
+        if target is None:
+            label = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}.get(task)
+            texts = world_texts(task, size, plan.seed)
+        judged = metrics()
+        held = open_own_texts(texts, preds, source, size, plan.seed)
+        if any(m.name.startswith("cider") for m in judged): # counts documents in these references
+            judged = metrics(references=held.refs.items)
+        material = text_material(task, held, judged, families, label=label, **own)
+        return advise_on(material, counts, asked, plan, own["show"])
+    return advice
+
+def _of_pictures(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]:
+    names = picture_families("images", "photos", given.families)
+    counts = _known_mix(given.mix, picture_families("images", "photos")[1:])
+    specs = list(given.metrics or ADVISE_METRICS["images"])
+    judged = partial(probe_metrics, specs, given.device, given.weights)
+    source = "photos" if given.target is None else given.target
+    label = "the packaged photographs" if given.target is None else "your pictures"
+    pictures = partial(open_pictures, source, _systems(given.pred) or None, PICTURE_SIZES[given.scale],
+                       plan.seed, given.regions, given.recursive)
+    own = dict(level=given.level or PICTURE_LEVEL, seed=plan.seed, differ=given.differ, show=given.progress)
+    asked = given.families or ()
+    def advice() -> Advice:
+        metrics = judged()
+        material = picture_material(pictures(), metrics, names, label=label, **own)
+        return advise_on(material, counts, asked, plan, own["show"])
+    return advice
+
+def _of_probe(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]:
+    return partial(advise_from_probe, given.probe, given.task, given.metrics, given.families,
+                   read_mix(given.mix), given.level, plan)
+
+# %% ../../nbs/advice/20_run.ipynb #06753503
 @checked_arguments
 def advise(
-    task: str,                                                  # of ADVISE_TASKS
-    target=None, # references, as of `own_probe`, or a folder of true pictures; None: the package's own world
+    task: str,         # translation, captioning, summarization or images
+    target=None, # your references or true pictures; default the package's own world
     pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
     metrics: Sequence | None = None,
     *, source=None,                                             # what texts were made from
     families: Sequence[str] | None = None,                      # edits to make; None for all of the task
-    mix=None, # counts of your systems' errors, as `read_mix` takes them; None: all families alike
-    items: int = 500,                                           # of the comparison that is planned
-    more: float = 0.05,                                         # share of items with an error in one system only
-    cases: int = 400,                                           # comparisons that are simulated
-    # the folder of a probe that you have run, instead of target, predictions and edits
+    # what your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with columns family and
+    # count; default all families alike
+    mix=None,
+    items: int = 500,    # number of items in the comparison that you plan
+    more: float = 0.05,  # share of items that one system gets wrong and the other does not
+    cases: int = 400,    # number of simulated comparisons
+    # run folder of an earlier probe: use what it measured, instead of texts, pictures and edits
     probe: str | Path | None = None,
     power: float = 0.8,                                         # for which the items needed are counted
-    differ: str = "auto", # of DIFFER: what systems differ in besides errors
-    base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
-    level: int | None = None,                                   # severity; None: 1 for texts, 3 for pictures
+    # how two systems differ besides errors: as your systems do (the first two), as two references do, or in
+    # nothing; auto: the first that your data allow
+    differ: Literal["auto", "systems", "references", "nothing"] = "auto",
+    # texts that are edited: references, predictions, or what the data allow
+    base: Literal["auto", "references", "predictions"] = "auto",
+    level: int | None = None,     # severity of an error, 1 to 5; default 1 for texts, 3 for pictures
     regions: str | Path | None = None, recursive: bool = False, # of pictures
     scale: str = "default",                                     # how many items are edited
     confidence: float = 0.95, seed: int = 0, device: str | None = None,
-    weights: Mapping | None = None,                             # {name: weights}: see `WeightChoice`
-    out: str | Path | None = None,                              # a folder for advice.csv and advice.txt
+    weights=None,                                               # {name: weights}: see `WeightChoice`
+    out: str | Path | None = None, # also write advice.csv and advice.txt into this folder
     progress: bool = True,                                      # bars on standard error
 ) -> Advice:
     "In how many of 100 comparisons each metric would show each kind of error; InputError on wrong input."
+    given = GivenOptions(advise, locals())
     if task not in ADVISE_TASKS: raise unknown("task", task, ADVISE_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
-    systems = _systems(pred)
-    if systems and target is None: raise InputError("predictions are compared with references: give --target")
-    check_range("items", items, 4, 10**6)
-    check_range("more", more, 1e-6, 1)
-    check_range("cases", cases, 20, 10**6)
     check_range("level", level, 1, max(EDIT_LEVELS))
-    pictured = task == "images"
-    counts = read_mix(mix)
+    plan = ComparisonPlan(items, more, cases, power, confidence, seed)
+    used = [f.name for f in fields(plan)]
     if probe is not None:
-        given = {"target": target is not None, "pred": bool(systems), "source": source is not None,
-                 "regions": regions is not None, "recursive": recursive, "base": base != "auto",
-                 "differ": differ != "auto", "scale": scale != "default", "cases": cases != 400,
-                 "device": device is not None, "weights": bool(weights), "confidence": confidence != 0.95}
-        idle = [name for name, is_given in given.items() if is_given]
-        if idle:
-            raise InputError(f"--{idle[0]} has no effect beside --probe, "
-                             "which has measured already; leave it out")
-        advice = advise_from_probe(probe, task, metrics, families, counts, items, more, power, level)
-        if out is not None: advice.save(out)
-        return advice
-    if pictured and source is not None: raise InputError("source has no effect on pictures; leave it out")
-    if pictured and base != "auto": raise InputError("base (--base) has no effect on pictures; leave it out")
-    if not pictured and (regions is not None or recursive):
-        raise InputError("regions and recursive have no effect on texts; leave them out")
+        make, where, used = _of_probe, "beside --probe, which has measured already", ["items", "more", "power"]
+    elif len(pred) and target is None:
+        raise InputError("predictions are compared with references: give --target")
+    else: make, where = (_of_pictures, "on pictures") if task == "images" else (_of_texts, "on texts")
+    ready = make(given, plan)
+    given.check_read(where, "task", *used, "out", "progress")
     few_threads()
-    known = picture_families("images", "photos")[1:] if pictured else edits_of(task, list(AXES))
-    specs = list(ADVISE_METRICS[task] if metrics is None else metrics)
-    rest = (scale, seed, device, weights)
-    for family in counts:
-        if family not in known: raise unknown("family", family, known)
-    if pictured:
-        material = _advise_pictures(target, systems, specs, families, level, differ, *rest, regions,
-                                    recursive, progress)
-    else:
-        material = _advise_texts(task, target, systems, source, specs, families, level, base, differ, *rest,
-                                 progress)
-    found = advise_on(material, counts, families or (), items, more, cases, power, 0.05, confidence, seed,
-                      progress)
+    found = ready()
     if out is not None: found.save(out)
     return found

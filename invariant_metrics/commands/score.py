@@ -14,88 +14,36 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Literal
 
 import typer
 
-from ..core import InputError, Signature, package_version, unknown
-from .shell import (
-    INPUT, INTERVALS, METRICS, OUTPUT, RUNNING, Batch, Confidence, Debug, Device, Encoder, Format, Invariants,
-    Layer, Metrics, Options, Out, Overwrite, Pred, Quiet, Recursive, Regions, Reps, ResultTable, Scale, Seed,
-    SkipBad, Source, Target, Weights, Workers, app, choice, main, option, parse_lists, parse_names,
-    parse_numbers, parse_options, print_result, records, several_folders)
+from ..core import Between, InputError, Signature, package_version, unknown
+from .shell import Result, ResultTable, app, main, records, several_folders
+from ..experiments.command import command, parse_lists
 
-# %% ../../nbs/commands/10_score.ipynb #c0530f56
-@app.command("study", epilog=(
-    "Example: invariant-metrics study colorization --scale quick --out runs/first-look\n\n"
-    "invariant-metrics study translation --data multi30k/ --select fbd-4"))
+# %% ../../nbs/commands/10_score.ipynb #bd592cb6
+@command(app, "study", "study.run:study",
+         "invariant-metrics study colorization --scale quick --out runs/first-look",
+         "invariant-metrics study translation --data multi30k/ --select fbd-4", argument="task")
 def study_command(
-    task: Annotated[str, typer.Argument(help="colorization, translation or captioning")],
-    parts: Annotated[str, choice(
-        "--parts", ("probe", "training"), "One part, or both with a comma.", RUNNING, "part",
-        lists=True)] = "probe,training",
-    data: Annotated[Optional[Path], option(
-        "--data", "Your own data: a folder of photographs, parallel text, or captions with images.",
-        INPUT)] = None,
-    recursive: Recursive = False,
-    regions: Regions = None,
-    long: Annotated[str, choice(
-        "--long", ("cut", "drop"), "Texts longer than the network can write: cut them, or drop them.", INPUT,
-        "way with long texts")] = "cut",
-    metrics: Metrics = [],
-    invariants: Invariants = [],
-    model: Annotated[Optional[str], option(
-        "--model", "Network to train; default by task: unet for pictures, small for texts.", METRICS)] = None,
-    systems: Annotated[list[str], option(
-        "--systems", "Systems to train, e.g. segmentation,segmentation+depth; default by --grid. The "
-        "baseline is always trained.", METRICS)] = [],
-    encoder: Annotated[Optional[str], option(
-        "--encoder", "captioning: the encoder of the pictures; colorization: the encoder of metrics that "
-        "take one, e.g. fd.", METRICS)] = None,
-    weights: Weights = [],
-    select: Annotated[Optional[str], option(
-        "--select", "Metric that chooses alpha on validation; default by task: fd, fbd, fbd-4.",
-        METRICS)] = None,
-    out: Out = None,
-    resume: Annotated[bool, option(
-        "--resume", "Continue an interrupted run; refuse to begin a new one.", OUTPUT)] = False,
-    overwrite: Overwrite = False,
-    form: Format = "table",
-    scale: Scale = "default",
-    grid: Annotated[str, choice(
-        "--grid", ("default", "full"), "What is trained; full has more alphas, seeds and invariants.",
-        RUNNING)] = "default",
-    alphas: Annotated[Optional[str], option(
-        "--alphas", "Weights of the invariants in the loss, e.g. 0.3,1.", RUNNING)] = None,
-    seeds: Annotated[Optional[int], option("--seeds", "Number of training seeds.", RUNNING, min=1)] = None,
-    random_networks: Annotated[Optional[int], option(
-        "--random-networks", "Number of networks for each random control; 2 or more are trained at all "
-        "alphas and give p-values; default by --grid: 1, 10.", RUNNING, min=1)] = None,
-    device: Device = None,
-    seed: Seed = 0,
-    workers: Workers = 2,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    call,
+    task: str, # colorization, translation or captioning
+    # captioning: the encoder of the pictures; colorization: the encoder of metrics that take one, e.g. fd
+    encoder: str | None = None,
 ):
     "Which metrics notice a broken invariant, and does training with invariants help?"
-    strengths = parse_numbers(alphas, float)
-    from invariant_metrics.study.run import study as run_study
     from invariant_metrics.study.study_report import write_report
-    run = run_study(task, parts=parse_names(parts), data=data, recursive=recursive, regions=regions,
-                    long=long, model=model, systems=parse_lists(systems) or None,
-                    encoder=encoder, weights=weights or None, metrics=parse_lists(metrics),
-                    invariants=parse_lists(invariants), select=select, out=out, resume=resume,
-                    overwrite=overwrite, scale=scale, grid=grid, alphas=strengths, seeds=seeds,
-                    random_networks=random_networks, device=device, seed=seed, workers=workers)
+    run = call(task=task, encoder=encoder)
     page = write_report(run.folder)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     controls = run.controls()
-    payload = {"folder": run.folder, "page": page, **run.meta, **controls}
     lines = [run.summary(), *controls.get("safe", []), f"page: {page}"]
-    print_result(form, "study", payload, [ResultTable(rows, task)], lines)
+    return Result("study", {"folder": run.folder, "page": page, **run.meta, **controls},
+                  [ResultTable(rows, task)], lines)
 
 # %% ../../nbs/commands/10_score.ipynb #fecaf0bf
 STATS_FILES = (".safetensors", ".npz")
@@ -225,63 +173,34 @@ def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then
 def _score_notes(scores: dict) -> list[str]:
     return [f"{name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes]
 
-# %% ../../nbs/commands/10_score.ipynb #547bc0ed
-@app.command("score", epilog=(
-    "Example: invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/\n\n"
-    "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
-    "--per-item values.parquet"))
+# %% ../../nbs/commands/10_score.ipynb #9d382c07
+@command(app, "score", "scoring.score:score",
+         "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
+         "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
+         "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
+             "scoring.score:ScoreOptions":
+             "metric_options reps permutations query skip_bad recursive intersect cache batch"})
 def score_command(
-    names: Annotated[Optional[list[str]], typer.Argument(
-        metavar="METRICS", help="Comma-separated names; see `invariant-metrics metrics`.",
-        show_default=False)] = None,
-    pred: Pred = [],
-    target: Target = [],
-    stats: Annotated[list[Path], option(
-        "--stats", "Statistics written by `invariant-metrics stats`, or shards of them, merged into one "
-        "system.", INPUT)] = [],
-    source: Source = None,
-    query: Annotated[Optional[Path], option(
-        "--query", "Text file with a query on each line, for metrics of pairs.", INPUT)] = None,
-    intersect: Annotated[bool, option(
-        "--intersect", "If the sides do not have the same names: score the items that all have, and say how "
-        "many.", INPUT)] = False,
-    skip_bad: SkipBad = False,
-    recursive: Recursive = False,
-    metrics: Metrics = [],
-    option_: Options = [],
-    encoder: Encoder = None,
-    layer: Layer = None,
-    weights: Weights = [],
-    ci: Annotated[str, choice(
-        "--ci", ("auto", "influence", "bootstrap", "jackknife", "none"), "How intervals are computed.",
-        INTERVALS, "interval method")] = "auto",
-    confidence: Confidence = 0.95,
-    reps: Reps = 1000,
-    permutations: Annotated[int, option(
-        "--permutations", "Also test whether both sets may have one distribution, with this number of "
-        "relabelings.", INTERVALS, min=0, max=1_000_000)] = 0,
-    paired: Annotated[bool, option(
-        "--paired", "For two --pred: print the difference, first minus second, with its interval.",
-        INTERVALS)] = False,
-    against: Annotated[Optional[Path], option(
-        "--against", "The --json output of an earlier call: say whether the numbers may be compared.",
-        INPUT)] = None,
-    per_item: Annotated[Optional[Path], option(
-        "--per-item", "Also write the value of each item to this parquet file.", OUTPUT)] = None,
-    form: Format = "table",
-    no_cache: Annotated[bool, option(
-        "--no-cache", "Do not keep features for the next call.", RUNNING)] = False,
-    batch: Batch = 64,
-    device: Device = None,
-    seed: Seed = 0,
-    workers: Annotated[int, option(
-        "--workers", "Number of threads that read and prepare images; 0: one for each core, at most eight.",
-        RUNNING, min=0, max=1024, show_default=True)] = 0,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    call, confidence,
+    names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
+    metrics: Sequence[str] = (),
+    pred: list[Path] = (),
+    # the reference, of the same kinds; several text files, or JSON, if an item has several references; items
+    # are matched by name or by line
+    target: list[Path] = (),
+    # statistics written by `invariant-metrics stats`, or shards of them, merged into one system
+    stats: list[Path] = (),
+    ci: Literal["auto", "influence", "bootstrap", "jackknife", "none"] = "auto",
+    # for two --pred: print the difference, first minus second, with its interval
+    paired: bool = False,
+    # the --json output of an earlier call: say whether the numbers may be compared
+    against: Path | None = None,
+    per_item: Path | None = None,  # also write the value of each item to this parquet file
+    # number of threads that read and prepare images; 0: one for each core, at most eight
+    workers: Annotated[int, Between(0, 1024)] = 0,
 ):
     "Score images, texts, features or statistics with intervals; rank several systems."
-    asked, systems = _systems([*(names or []), *metrics], pred, stats)
+    asked, systems = _systems([*names, *metrics], pred, stats)
     if paired and len(systems) != 2:
         raise InputError(f"--paired needs two systems, and there are {len(systems)}")
     if paired and ci == "none":
@@ -289,17 +208,11 @@ def score_command(
     earlier = _earlier_scores(against) if against else []
     if per_item and per_item.suffix != ".parquet":
         raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
-    from invariant_metrics.core import few_threads
     from invariant_metrics.encoders.cache import check_writable
-    from invariant_metrics.scoring.score import ranking, score as score_systems
-    few_threads()
+    from invariant_metrics.scoring.score import ranking
     if per_item: check_writable(per_item.parent, *OUT_FOLDER)
-    method = {"auto": True, "none": False}.get(ci, ci)
-    scores = score_systems(systems, _targets(target), asked, source=source, query=query,
-                           metric_options=parse_options(option_), intersect=intersect, skip_bad=skip_bad,
-                           recursive=recursive, encoder=encoder, layer=layer, weights=weights or None,
-                           ci=method, confidence=confidence, reps=reps, permutations=permutations,
-                           seed=seed, device=device, cache=not no_cache, batch=batch, workers=workers)
+    scores = call(pred=systems, target=_targets(target), metrics=asked, workers=workers,
+                  ci={"auto": True, "none": False}.get(ci, ci))
     order = None
     if len(systems) > 1 and not paired: order = records(ranking(scores).astype(object))
     if per_item: _save_per_item(scores, per_item)
@@ -317,8 +230,7 @@ def score_command(
     if compared: tables.append(ResultTable(compared, "against the earlier scores"))
     values = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
     payload = {"scores": values, "ranking": order, "against": compared, "detectable": able}
-    notes = _score_notes(shown) if form != "json" else ()
-    print_result(form, "score", payload, tables, _score_lines(shown, able), notes)
+    return Result("score", payload, tables, _score_lines(shown, able), _score_notes(shown))
 
 # %% ../../nbs/commands/10_score.ipynb #24729eaf
 def _shard(text: str | None) -> tuple[int, int] | None: # (2, 8) for "2/8"
@@ -342,41 +254,34 @@ def shard_of_process(
     if int(size) == 1: return None
     return int(rank) + 1, int(size)
 
-# %% ../../nbs/commands/10_score.ipynb #4ab1777d
-@app.command("stats", epilog=(
-    "Example: invariant-metrics stats truth/ --encoder embedded --out reference.safetensors\n\n"
-    "invariant-metrics stats truth/ --shard 2/8 --out truth-2-of-8.safetensors"))
+# %% ../../nbs/commands/10_score.ipynb #9105bf0c
+@command(app, "stats", "",
+         "invariant-metrics stats truth/ --encoder embedded --out reference.safetensors",
+         "invariant-metrics stats truth/ --shard 2/8 --out truth-2-of-8.safetensors", argument="source")
 def stats_command(
-    source: Annotated[Path, typer.Argument(help="Folder of images, text file, or file of features.")],
-    out: Annotated[Path, option("--out", "File to write: .safetensors, or .npz with mu and sigma.", OUTPUT)],
-    features: Annotated[bool, option(
-        "--features", "Write the features themselves, not their statistics.", OUTPUT)] = False,
-    parts: Annotated[int, option(
-        "--random-parts", "Number of random parts to keep, from which intervals are computed; 0: none.",
-        OUTPUT, min=0, max=10_000, show_default=True)] = 8,
-    form: Format = "table",
-    shard: Annotated[Optional[str], option(
-        "--shard", "Only one part of the items, e.g. 2/8 for the second of eight. Under torchrun each "
-        "process takes its own part by default, and its number is added to --out.", INPUT)] = None,
-    skip_bad: SkipBad = False,
-    recursive: Recursive = False,
-    encoder: Encoder = None,
-    layer: Layer = None,
-    weights: Weights = [],
-    batch: Batch = 64,
-    device: Device = None,
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    debug: Debug = False,
+    source: Path,              # folder of images, text file, or file of features
+    out: Path,                 # file to write: .safetensors, or .npz with mu and sigma
+    features: bool = False,    # write the features themselves, not their statistics
+    random_parts: int = 8,     # number of random parts to keep, from which intervals are computed; 0: none
+    # only one part of the items, e.g. 2/8 for the second of eight. Under torchrun each process takes its own
+    # part by default, and its number is added to --out
+    shard: str | None = None,
+    skip_bad: bool = False,
+    recursive: bool = False,
+    encoder: str | None = None,
+    layer: str | None = None,
+    weights: list[str] = (),
+    batch: int = 64,
+    device: str | None = None,
+    seed: int = 0,
 ):
     "Extract features once and keep their statistics (or themselves) for later scores."
-    from invariant_metrics.core import check_device, few_threads
+    from invariant_metrics.core import check_device
     from invariant_metrics.data.items import load_items, part_edges
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder
     from invariant_metrics.metrics.gaussian import GaussianStats
-    few_threads()
     if out.suffix not in STATS_FILES:
         raise unknown("ending of a statistics file", out.suffix or str(out), STATS_FILES)
     check_writable(out.parent, *OUT_FOLDER)
@@ -390,7 +295,7 @@ def stats_command(
             notes.append(f"part {number} of {of}, by RANK and WORLD_SIZE; --shard 1/1 takes all")
             if device == "cuda": device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_device(device)
-    if out.suffix == ".npz": parts = 0 # the format has no place for them
+    parts = 0 if out.suffix == ".npz" else random_parts # that format has no place for them
     if source.suffix in FILES:
         given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part,
                  "--features": features, "--skip-bad": skip_bad}
@@ -414,7 +319,7 @@ def stats_command(
         statistics.save(out)
         row = {"file": str(out), "n": statistics.n, "width": statistics.width, "parts": statistics.count,
                "signature": str(statistics.signature or "unknown")}
-    print_result(form, "stats", row, [ResultTable([row])], notes=notes)
+    return Result("stats", row, [ResultTable([row])], notes=notes)
 
 # %% ../../nbs/commands/10_score.ipynb #bdb95709
 def _index_path() -> Path:
@@ -490,14 +395,9 @@ def _metric_row(card: dict) -> dict:
             "better": _BETTER[card.get("higher_is_better")], "range": card.get("range"),
             "weights": card["weights"], "cite": card.get("cite")}
 
-# %% ../../nbs/commands/10_score.ipynb #ebd04218
-@app.command("metrics", epilog="Example: invariant-metrics metrics caption")
-def list_metrics(
-    find: Annotated[Optional[str], typer.Argument(
-        help="Only metrics with this word in their name, inputs or description.", show_default=False)] = None,
-    form: Format = "table",
-    debug: Debug = False,
-):
+# %% ../../nbs/commands/10_score.ipynb #575b7865
+@command(app, "metrics", "", "invariant-metrics metrics caption", argument="find")
+def list_metrics(find: str | None = None): # only metrics with this word in their name, inputs or description
     "List metrics: what each measures, its inputs, direction, range, weights (here or missing) and paper."
     present = weights_present() | {"Java": shutil.which("java") is not None}
     cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)}
@@ -511,135 +411,112 @@ def list_metrics(
     rows = [_metric_row(card) for kind in kinds for card in cards if card["takes"] == kind]
     groups = [ResultTable([row for row in rows if row["takes"] == kind], kind, hide=("takes",))
               for kind in kinds]
-    print_result(form, "metrics", cards, groups if form == "table" else [ResultTable(rows)])
+    return Result("metrics", cards, groups, sheet=ResultTable(rows))
 
-# %% ../../nbs/commands/10_score.ipynb #377e16de
-@app.command("invariants", epilog="Example: invariant-metrics invariants")
-def list_invariants(weights: Weights = [], form: Format = "table", debug: Debug = False):
+# %% ../../nbs/commands/10_score.ipynb #74f5f2b0
+@command(app, "invariants", "", "invariant-metrics invariants")
+def list_invariants(weights: list[str] = ()):
     "List invariants: what must not change, the distance, and the measured epsilon."
     if weights: from invariant_metrics.invariants.base import invariant_cards
     cards = invariant_cards(weights) if weights else every_card("invariants", weights_present())
-    print_result(form, "invariants", cards, [ResultTable(cards)])
+    return Result("invariants", cards, [ResultTable(cards)])
 
 # %% ../../nbs/commands/10_score.ipynb #7177d21e
 weights = typer.Typer(no_args_is_help=True, epilog="Example: invariant-metrics weights list",
                       help="Networks: where each comes from, whether it is here, whether its file is intact.")
 app.add_typer(weights, name="weights")
 
-@weights.command("list", epilog="Example: invariant-metrics weights list")
-def weights_list(form: Format = "table", debug: Debug = False):
+@command(weights, "list", "", "invariant-metrics weights list")
+def weights_list():
     "Where each network comes from, its license, size, checksum, and whether it is on this machine."
     from invariant_metrics.encoders.weights import list_weights
     rows = list_weights()
-    print_result(form, "weights", rows, [ResultTable(rows)])
+    return Result("weights", rows, [ResultTable(rows)])
 
-# %% ../../nbs/commands/10_score.ipynb #4c1891b6
-@weights.command("verify", epilog="Example: invariant-metrics weights verify segmentation")
-def weights_verify(
-    name: Annotated[Optional[str], typer.Argument(
-        help="One network; default all that are on this machine.")] = None,
-    form: Format = "table",
-    debug: Debug = False,
-):
+# %% ../../nbs/commands/10_score.ipynb #d3134fb0
+@command(weights, "verify", "", "invariant-metrics weights verify segmentation", argument="name")
+def weights_verify(name: str | None = None): # one network; default all that are on this machine
     "Check the sha256 of networks on this machine."
     from invariant_metrics.encoders.weights import verify_weights
     rows = verify_weights(name)
-    print_result(form, "verify", rows, [ResultTable(rows)])
+    return Result("verify", rows, [ResultTable(rows)])
 
-# %% ../../nbs/commands/10_score.ipynb #4525ea44
-@weights.command("fetch", epilog="Example: invariant-metrics weights fetch inception dinov2-large")
+# %% ../../nbs/commands/10_score.ipynb #0d17e59e
+@command(weights, "fetch", "", "invariant-metrics weights fetch inception dinov2-large", argument="names")
 def weights_fetch(
-    names: Annotated[list[str], typer.Argument(
-        help="Networks from `weights list`, as NAME@COMMIT if the list has no commit for them; any other "
-        "network as organization/model@COMMIT.")],
-    quiet: Quiet = False,
-    debug: Debug = False,
-):
+    # networks from `weights list`, as NAME@COMMIT if the list has no commit for them; any other network as
+    # organization/model@COMMIT
+    names: list[str],
+) -> None:
     "Download networks at their pinned revisions; the only command that uses the network."
     from invariant_metrics.encoders.weights import check_names, fetch_weights
     check_names(names)
     os.environ.pop("HF_HUB_OFFLINE", None)
     for name in dict.fromkeys(names): typer.echo(f"{name}: {fetch_weights(name)}")
 
-# %% ../../nbs/commands/10_score.ipynb #2cc54821
-@weights.command("train", epilog="Example: invariant-metrics weights train segmentation --out my-assets")
-def weights_train(
-    name: Annotated[str, typer.Argument(help="An embedded network from `weights list`.")],
-    out: Annotated[Path, option(
-        "--out", "Folder for the weights and their card.", OUTPUT, show_default=True)] = Path("assets"),
-    seed: Seed = 0,
-    quiet: Quiet = False,
-    debug: Debug = False,
-):
+# %% ../../nbs/commands/10_score.ipynb #00d61756
+@command(weights, "train", "training.embedded:train_embedded",
+         "invariant-metrics weights train segmentation --out my-assets", argument="name")
+def weights_train(call,
+                  name: str, # an embedded network from `weights list`
+                  out: Path = Path("assets"), # folder for the weights and their card
+                 ) -> str:
     "Train an embedded network again, from data the package makes."
-    from invariant_metrics.core import few_threads
-    from invariant_metrics.training.embedded import train_embedded
-    few_threads()
-    typer.echo(f"{name}: {train_embedded(name, out=out, seed=seed)}")
+    return f"{name}: {call(name, out=out)}"
 
 # %% ../../nbs/commands/10_score.ipynb #9f8bc506
 wordnet = typer.Typer(no_args_is_help=True, help="WordNet: the graph of words that METEOR and edits use.",
                       epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
 app.add_typer(wordnet, name="wordnet")
 
-@wordnet.command("build",
-                 epilog="Example: invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz")
-def wordnet_build(
-    folder: Annotated[Path, typer.Argument(help="WordNet's own files: data.noun, index.noun, noun.exc, …")],
-    out: Annotated[Path, option(
-        "--out", "File to write, *.npz; its card and license are written beside it.", OUTPUT)],
-    form: Format = "table",
-    quiet: Quiet = False,
-    debug: Debug = False,
-):
+@command(wordnet, "build", "data.wordnet:build_wordnet",
+         "invariant-metrics wordnet build /usr/share/wordnet --out wordnet.npz", argument="folder")
+def wordnet_build(call):
     "Make the compact graph from a WordNet folder, for `--option wordnet=FILE`."
-    from invariant_metrics.data.wordnet import build_wordnet
-    card = build_wordnet(folder, out)
+    card = call()
     shown = {k: card[k] for k in ("name", "edition", "synsets", "senses", "sha256")}
-    print_result(form, "wordnet", card, [ResultTable([shown])])
+    return Result("wordnet", card, [ResultTable([shown])])
 
 # %% ../../nbs/commands/10_score.ipynb #e5920c71
 cache = typer.Typer(no_args_is_help=True, help="Features and other results that were computed once and kept.",
                     epilog="Example: invariant-metrics cache list")
 app.add_typer(cache, name="cache")
 
-@cache.command("list", epilog="Example: invariant-metrics cache list")
-def cache_list(form: Format = "table", debug: Debug = False):
+@command(cache, "list", "", "invariant-metrics cache list")
+def cache_list():
     "Cached files by kind and settings: number, size, age."
     from invariant_metrics.encoders.cache import cache_folder, list_cache
     rows = list_cache()
-    print_result(form, "cache", rows, [ResultTable(rows)] if rows or form != "table" else [],
-                 [] if rows else [f"nothing cached in {cache_folder()}"])
+    return Result("cache", rows, [ResultTable(rows)] if rows else [],
+                  [] if rows else [f"nothing cached in {cache_folder()}"], sheet=ResultTable(rows))
 
-# %% ../../nbs/commands/10_score.ipynb #c30e9f7c
-@cache.command("clear", epilog="Example: invariant-metrics cache clear")
-def cache_clear(debug: Debug = False):
+# %% ../../nbs/commands/10_score.ipynb #bf70ee5c
+@command(cache, "clear", "", "invariant-metrics cache clear")
+def cache_clear() -> str:
     "Remove every cached file."
     from invariant_metrics.encoders.cache import clear_cache
-    typer.echo(f"removed {clear_cache()} files")
+    return f"removed {clear_cache()} files"
 
-# %% ../../nbs/commands/10_score.ipynb #fcbec736
-@app.command("report", epilog="Example: invariant-metrics report runs/colorization")
+# %% ../../nbs/commands/10_score.ipynb #0733d276
+@command(app, "report", "", "invariant-metrics report runs/colorization", argument="folder")
 def report_command(
-    folder: Annotated[Path, typer.Argument(
-        help="A run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`.")],
-    debug: Debug = False,
-):
+    folder: Path, # a run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`
+) -> str:
     "Write the page of a run again, from its stored results."
     from invariant_metrics.runs import read_run
     run = read_run(folder)
-    command = run["settings"].get("command") if run else None
-    if command == "rank":
+    made_by = run["settings"].get("command") if run else None
+    if made_by == "rank":
         from invariant_metrics.ranking.ranking_report import write_ranking_page
         from invariant_metrics.ranking.run import load_ranking
         page = write_ranking_page(load_ranking(folder), folder)
-    elif command == "lclip study":
+    elif made_by == "lclip study":
         from invariant_metrics.lclip.lclip_report import write_lclip_page
         page = write_lclip_page(folder)
-    elif command == "imagine study":
+    elif made_by == "imagine study":
         from invariant_metrics.imagine.imagine_report import write_imagine_page
         page = write_imagine_page(folder)
     else:
         from invariant_metrics.study.study_report import write_report
         page = write_report(folder)
-    typer.echo(f"page: {page}")
+    return f"page: {page}"

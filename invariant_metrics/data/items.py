@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'as_numbers', 'as_images', 'check_pixels', 'collect_items', 'map_ahead', 'strict_decoding', 'Images',
-           'upright_size', 'part_edges', 'load_images', 'without_partners', 'intersected', 'matching', 'sources_of',
-           'with_sources', 'align_items', 'size_of', 'check_sizes', 'batches', 'load_items']
+           'upright_size', 'part_edges', 'load_images', 'without_partners', 'check_named_alike', 'intersected',
+           'matching', 'sources_of', 'with_sources', 'align_items', 'size_of', 'check_sizes', 'batches', 'load_items']
 
 # %% ../../nbs/data/020_items.ipynb #6143422d
 import hashlib
@@ -35,6 +35,7 @@ from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_te
 # %% ../../nbs/data/020_items.ipynb #419a3479
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/data/020_items.ipynb #2da7884c
 def as_numbers(
@@ -383,9 +384,18 @@ def without_partners(*sides: Images) -> list[Images]: # in the order given
     return [_without(side, lost) for side in sides]
 
 # %% ../../nbs/data/020_items.ipynb #65ca4359
+def check_named_alike(*sides) -> None: # Images or Texts
+    "Raises InputError if some sides go by id and others by line: an id is no number of a line."
+    by_line = [side for side in sides if getattr(side, "numbered", False)]
+    by_id = [side for side in sides if isinstance(side, Texts) and not side.numbered]
+    if by_line and by_id:
+        raise InputError(f"{by_id[0].where} goes by id and {by_line[0].where} by line, and an id is no number "
+                         "of a line; give both by id (.json) or both by line")
+
 def intersected(*sides) -> list: # Images or Texts, in the order given
     """The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError
     if no name is on all sides."""
+    check_named_alike(*sides)
     common = set.intersection(*(set(side.names) for side in sides))
     if not common:
         raise InputError("no name is on all sides: "
@@ -400,6 +410,7 @@ def matching(pred,                  # Images or Texts
              needed_by: str = "",   # a metric that compares item with item, if there is one
             ) -> bool:              # item i answers item i
     "Whether the two sides have the same names; raises InputError if a paired metric needs them to."
+    if needed_by: check_named_alike(pred, target)
     if pred.names == target.names: return True
     if not needed_by: return False
     if isinstance(target, References) and (hint := streams_hint(len(pred), target)):

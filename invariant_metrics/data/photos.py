@@ -29,8 +29,11 @@ from ..files import digest
 # %% ../../nbs/data/000_photos.ipynb #0e785191
 torch = lazy_import("torch")
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
     from torch import Tensor
+else: # names for signatures; the libraries are imported where they are needed
+    DataFrame = type("DataFrame", (), {"__module__": "pandas"})
+    Tensor = type("Tensor", (), {"__module__": "torch"})
 
 # %% ../../nbs/data/000_photos.ipynb #098a324b
 @dataclass(frozen=True, eq=False)
@@ -288,7 +291,7 @@ class Tiles:
     cluster: "Tensor"         # (N,) int64; tiles of one cluster are one observation
     weight: "Tensor"          # (N,) float32; mean 1, each cluster the same sum
     names: list[str]        # (N,) photograph of each tile
-    ledger: "pd.DataFrame"    # photo, cluster, used, colorless, one_region, small, note
+    ledger: "DataFrame"    # photo, cluster, used, colorless, one_region, small, note
     signature: Signature
 
     def __len__(self) -> int: return len(self.rgb)
@@ -325,7 +328,7 @@ def _all_maps(photos: Sequence[Photo], regions: str | Path | None) -> dict[str, 
     return maps
 
 # %% ../../nbs/data/000_photos.ipynb #08f547fb
-def _no_tiles(ledger: "pd.DataFrame", size: int) -> str:
+def _no_tiles(ledger: "DataFrame", size: int) -> str:
     if not len(ledger): return "no photographs to cut tiles from"
     small = ledger.loc[ledger["small"], "photo"]
     if len(small) == len(ledger):
@@ -335,7 +338,7 @@ def _no_tiles(ledger: "pd.DataFrame", size: int) -> str:
             f"{ledger['one_region'].sum()} had one region, {len(small)} photographs are smaller than "
             f"{size} pixels; use photographs with color")
 
-def _joined(parts: list, ledger: "pd.DataFrame", signature: Signature) -> Tiles:
+def _joined(parts: list, ledger: "DataFrame", signature: Signature) -> Tiles:
     pixels, labels, cluster = (np.concatenate([part[i] for part in parts]) for i in range(3))
     rgb = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255).contiguous()
     return Tiles(rgb, torch.from_numpy(labels.astype(np.int64)), torch.from_numpy(cluster),

@@ -29,6 +29,7 @@ class Texts:
     items: list[str] | list[tuple[str, str]] # texts, or (query, text)
     where: str                              # for messages
     skipped: Mapping[str, str] = field(default_factory=dict) # name -> reason, of what was left out
+    numbered: bool = False                  # the names count the texts, from 1; else they are ids
 
     def __len__(self) -> int: return len(self.names)
     def __getitem__(self, i: int) -> str | tuple[str, str]: return self.items[i]
@@ -180,8 +181,8 @@ def _grouped(records: Sequence[tuple[str | None, list]], where: str) -> dict[str
 def _is_json(source) -> bool:
     return is_text_file(source) and bool({".json", ".jsonl"} & set(Path(source).suffixes))
 
-# names, texts; None: not by name
-def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | None:
+# names, texts, and whether the names are only numbers of records; None: not by name
+def _named(source, where: str, several: bool) -> tuple[list[str], list[list], bool] | None:
     if isinstance(source, Mapping):
         records = [(id_text(k, where), list(v) if isinstance(v, (list, tuple)) else [v])
                    for k, v in source.items()]
@@ -191,7 +192,7 @@ def _named(source, where: str, several: bool) -> tuple[list[str], list[list]] | 
     else: return None
     if not records: raise InputError(f"{where}: no texts; it is empty")
     groups = _grouped(records, where)
-    return list(groups), list(groups.values())
+    return list(groups), list(groups.values()), records[0][0] is None
 
 def _strings(source, where: str) -> list:
     check_source(source, where)
@@ -233,20 +234,20 @@ def load_texts(
     where = str(source) if isinstance(source, (str, Path)) else where
     named = _named(source, where, several=False)
     if named is not None:
-        names, groups = named
+        names, groups, numbered = named
         if twice := [n for n, texts in zip(names, groups) if len(texts) != 1]:
             raise InputError(f"{where}: {len(twice)} ids do not have exactly one text: {few(twice)}; "
                              "predictions need one each")
         items = [texts[0] for texts in groups]
     else:
-        items = _strings(source, where)
+        items, numbered = _strings(source, where), True
         names = [str(i + 1) for i in range(len(items))]
     if query is not None:
         queries = query.items if isinstance(query, Texts) else _strings(query, f"{where}, queries")
         if len(queries) != len(items):
             raise InputError(f"{where}: {len(items)} texts for {len(queries)} queries; they go line by line")
         items = list(zip(queries, items))
-    return Texts(names, _checked(items, names, where, alone), where)
+    return Texts(names, _checked(items, names, where, alone), where, numbered=numbered)
 
 # %% ../../nbs/data/010_texts.ipynb #d420e159
 @dataclass(frozen=True, eq=False)
@@ -264,7 +265,7 @@ class References(Texts):
         several."""
         rows = [(n if len(refs) == 1 else f"{n}#{k + 1}", text) for n, refs in zip(self.names, self.items)
                 for k, text in enumerate(refs)]
-        return Texts([n for n, _ in rows], [text for _, text in rows], self.where)
+        return Texts([n for n, _ in rows], [text for _, text in rows], self.where, numbered=self.numbered)
 
 # %% ../../nbs/data/010_texts.ipynb #d863f72e
 def _by_line(files: Sequence, where: str) -> list[list[str]]: # references of each line
@@ -300,24 +301,25 @@ def load_references(
     reference is not a text."""
     if isinstance(source, References): return source
     if isinstance(source, Texts):
-        return References(source.names, [(text,) for text in source.items], source.where)
+        return References(source.names, [(text,) for text in source.items], source.where,
+                          numbered=source.numbered)
     check_source(source, where)
     where = str(source) if isinstance(source, (str, Path)) else where
     named = _named(source, where, several=True)
-    if named is not None: names, groups = named
+    if named is not None: names, groups, numbered = named
     else:
         paths = ([source] if isinstance(source, (str, Path)) else source if files and _are_files(source)
                  else None)
         groups = (_by_line(paths, where) if paths
                   else [[x] if isinstance(x, str) else x for x in _strings(source, where)])
-        names = [str(i + 1) for i in range(len(groups))]
+        names, numbered = [str(i + 1) for i in range(len(groups))], True
     odd = ([] if set(map(type, groups)) <= {list, tuple}
            else [n for n, refs in zip(names, groups) if not isinstance(refs, (list, tuple))])
     if odd:
         raise InputError(f"{where}: {len(odd)} items are neither a text nor a list of them: "
                          f"{few(odd)} (by id, or counted from 1)")
     _check_references(names, groups, where)
-    return References(names, [tuple(refs) for refs in groups], where)
+    return References(names, [tuple(refs) for refs in groups], where, numbered=numbered)
 
 def _are_files(source) -> bool:
     return (isinstance(source, Sequence) and len(source) > 0

@@ -54,7 +54,7 @@ def _is_color(text: str, m: Marked, first: int, last: int, names: set[int]) -> b
     start, stop = m.spans[first][0], m.spans[last][1]
     if {text[stop:stop + 1], text[max(start - 1, 0):start]} & {*"'’-"}: return False
     if names & {start, m.spans[last + 1][0] if last + 1 < len(m.spans) else -1}: return False
-    alone = m.tags[first - 1:first] in tuple("DPM") and m.tags[last + 1:last + 2] != "N"
+    alone = m.before(first).tag in tuple("DPM") and m.after(last).tag != "N"
     return m.tags[last] in ("N" if not alone else "") + "A" and m.words[last:last + 2] not in COMPOUNDS
 
 # %% ../../nbs/edits/70_attributes.ipynb #a9317865
@@ -206,16 +206,16 @@ _COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
 _LAMPS = frozenset("pole poles post posts bulb bulbs fixture fixtures switch show tower".split())
 
 # *the same*, *a light pole*
-def _is_fixed(word: str, before: tuple[str, ...], after: tuple[str, ...]) -> bool:
-    return word == "same" or word == "other" and "the" not in before or word == "light" and {*after} & _LAMPS
+def _is_fixed(word: str, before: str, after: str) -> bool:
+    return word == "same" or word == "other" and before != "the" or word == "light" and after in _LAMPS
 
 def _free_adjective(m: Marked, i: int) -> bool: # that says something about a thing by itself
-    after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
-    if _is_fixed(m.words[i], before, after): return False
-    if m.tags[i] != "A" or m.tags[i - 1:i] == "N": return False
-    if {*before} & _MEASURES or {*after} & _COMPLEMENTS: return False
-    shade = bool(after) and f"{m.words[i]} {after[0]}" in _readable()
-    return not shade and not (m.tags[i + 1:i + 2] == "N" and names_one_thing(m.words[i], after[0]))
+    word, before, after = m.words[i], m.before(i), m.after(i)
+    if _is_fixed(word, before.word, after.word): return False
+    if m.tags[i] != "A" or before.tag == "N": return False
+    if before.word in _MEASURES or after.word in _COMPLEMENTS: return False
+    shade = f"{word} {after.word}" in _readable()
+    return not shade and not (after.tag == "N" and names_one_thing(word, after.word))
 
 # %% ../../nbs/edits/70_attributes.ipynb #c1a3968c
 SIZES = word_pairs("size", "A")
@@ -238,7 +238,7 @@ def _lives(noun: str) -> bool:
 def _fitting(word: str, others: tuple[str, ...], m: Marked) -> tuple[str, ...]: # an old man is not made new
     if not {"young", "new"} <= {*others}: return others
     i = m.words.index(word)
-    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.tags[k + 1:k + 2] != "N")
+    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.after(k).tag != "N")
     noun = m.words[next(ends, i)]
     return tuple(other for other in others if other != ("new" if _lives(noun) else "young"))
 

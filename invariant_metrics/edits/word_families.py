@@ -34,7 +34,8 @@ from .words import (EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_na
                                            cut, differences)
 from .words import draw_places, flat, lives, marked, names_one_thing, with_things
 from .words import moved_only, names_of_text, numbers_of_text, put, stretches
-from .words import table_edit, unsaid, verb_before, within, word_edit, word_edits
+from .words import spot_edit, table_edit, unsaid, verb_before, within, word_edit
+from .words import word_edits
 
 # %% ../../nbs/edits/60_word_families.ipynb #f9f15322
 _SMALL = frozenset(word for _, word in word_table("closed-classes", "class", "word"))
@@ -206,9 +207,10 @@ _PRONOUNS = ("i", "you", "he", "she", "it", "we", "they")
 
 def _tells_state(m: Marked, i: int) -> bool: # *he wants*, with its subject right before it
     base, form = FORM_OF.get(m.words[i], ("", 9))
-    verb = m.tags[i] == "V" or m.tags[i] == "N" and m.words[max(i - 1, 0)] in _PRONOUNS
-    subject = m.tags[i - 1:i] in ("N", "W", "L")
-    begins = {*m.tags[max(i - 2, 0):i - 1]} <= {*"DAPMIC,.SRN"}
+    before = m.before(i)
+    verb = m.tags[i] == "V" or m.tags[i] == "N" and before.word in _PRONOUNS
+    subject = before.tag in ("N", "W", "L")
+    begins = m.at(i - 2).tag in "DAPMIC,.SRN"
     return verb and form <= 1 and base in _STATES_OF and subject and begins and not _helped(m, i)
 
 def _aspect_pairs(text: str) -> list[tuple[int, int, str]]: # where, and in the other aspect
@@ -232,11 +234,10 @@ def _other_aspect(case: TextCase, after: str, level: int) -> bool:
     gained = len(flat(after)) - len(flat(case.text))
     return same and flat(after) != flat(case.text) and abs(gained) <= level
 
-@word_edit("aspect-changed", "major", "states told as if they happened: is wanting", _other_aspect, "form",
+@spot_edit("aspect-changed", "major", "states told as if they happened: is wanting", _other_aspect, "form",
            tasks=("translation", "summarization"))
-def aspect_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_aspect_pairs(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+def aspect_changed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _aspect_pairs(case.text)
 
 # %% ../../nbs/edits/60_word_families.ipynb #734478f6
 def _asks(case: TextCase, after: str, level: int) -> bool:
@@ -267,7 +268,7 @@ def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they
     people, things, out = [], [], []
     for i, (word, span, tag) in enumerate(zip(m.words, m.spans, m.tags)):
         others = {"he": things, "she": things, "him": things, "it": people}.get(word, [])
-        before, after = m.tags[i - 1:i], m.tags[i + 1:i + 2]
+        before, after = m.before(i).tag, m.after(i).tag
         subject = word in ("he", "she") and after in tuple("VX")
         is_object = word in ("him", "it") and before in tuple("VGIN") and after in ("", ".", ",", "I")
         contracted = text[span[1]:span[1] + 1] in ("'", "’")
@@ -287,19 +288,18 @@ def _other_referent(case: TextCase, after: str, level: int) -> bool:
     return (len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text)
                                         for old, new in found))
 
-@word_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
-def coreference(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_misread(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
+def coreference(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _misread(case.text)
 
 # %% ../../nbs/edits/60_word_families.ipynb #a4d7efb7
 _CAPTIONS = ("captioning",)
 _MASS = ("dish", "sport") # kinds of which some are counted and some are not
 
 def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs players*
-    kind = KIND_OF.get(noun_lemma(m.words[i]), "")
-    return (kind in _MASS and (m.tags[i - 1:i] not in tuple("DMPA") and m.tags[i + 1:i + 2] != "N"
-                               or noun_lemma(m.words[i]) != m.words[i]))
+    base = noun_lemma(m.words[i])
+    bare = m.before(i).tag not in tuple("DMPA") and m.after(i).tag != "N"
+    return KIND_OF.get(base, "") in _MASS and (bare or base != m.words[i])
 
 table_edit("noun-swapped", "critical", "things replaced by others of their kind",
            lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
@@ -362,21 +362,21 @@ def _head_after(m: Marked, i: int) -> tuple[str, int]: # the noun that the phras
     return head, next((k for k in range(i + 1, len(m.words)) if m.words[k] == head and m.tags[k] == "N"), i)
 
 def _thing_follows(m: Marked, i: int, head: str) -> bool: # *under a tree*, *on green grass*, *near water*
-    word, after = m.words[i], m.tags[i + 1:i + 2]
-    counted = after in tuple("DPM")
-    seen = after == "A" and m.tags[i + 2:i + 3] in tuple("AN") and _sort_of(m, i + 1) != ""
-    bare = after == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)
-    several = m.words[i + 1:i + 2] in (("both",), ("each",), ("either",))
+    word, after = m.words[i], m.after(i)
+    counted = after.tag in tuple("DPM")
+    seen = after.tag == "A" and m.at(i + 2).tag in tuple("AN") and _sort_of(m, i + 1) != ""
+    bare = after.tag == "N" and (word in _BESIDE or word in _ABOUT and head in _GROUNDS)
+    several = after.word in ("both", "each", "either")
     return (counted or seen or bare) and not several and head not in _NO_PLACES | _PARTS
 
 def _in_space(m: Marked, i: int) -> bool: # a relation of two things
     word = m.words[i]
     head, last = _head_after(m, i)
-    if not _thing_follows(m, i, head) or m.tags[last + 1:last + 2] == "Q": return False
+    if not _thing_follows(m, i, head) or m.after(last).tag == "Q": return False
     if word == "on" and head in _NO_GROUNDS: return False
     if word not in _BESIDE and verb_before(m, i) in _TOWARD: return False
     if word in ("up", "down"): return head in _SLOPES or word == "down" and head in _WAYS
-    if word == "by": return m.tags[i - 1:i] != "E" and not lives(head)
+    if word == "by": return m.before(i).tag != "E" and not lives(head)
     if word in ("in front of", "behind"): return head not in _WIDE
     return word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS
 
@@ -428,8 +428,8 @@ def _whole_ends(m: Marked, found: re.Match) -> bool:
     if any(article in ("a", "an") and more for article, more in zip(first, plural)): return False
     agree = many[0] == many[1] or not {*"VX"} & {*m.tags}
     whole = not {*map(noun_lemma, last)} & _PARTS_OF and first[1] not in _NO_THINGS
-    ends = (m.tags[found.end(2):found.end(2) + 1] in ("", ".", ",", "I", "S")
-            and m.words[found.end(2):found.end(2) + 1] != ("of",))
+    after = m.at(found.end(2))
+    ends = after.tag in ("", ".", ",", "I", "S") and after.word != "of"
     return found.start(1) == 0 and agree and whole and ends
 
 def _directed_ends(m: Marked, found: re.Match) -> bool: # a relation that does not go both ways
@@ -461,7 +461,7 @@ def _two_moved(case: TextCase, after: str, level: int) -> bool:
 def attributes_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     pairs = [k for k, _ in stretches(case.text, "AN")
-             if m.tags[k - 1:k] not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
+             if m.before(k).tag not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
     def alike(i: int, j: int) -> bool: # two adjectives of one sort, of two nouns
         one_sort = _sort_of(m, i) == _sort_of(m, j) != ""
         return one_sort and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
@@ -490,13 +490,14 @@ def _tells_no_number(m: Marked, k: int) -> bool: # *walked*, *can*
 
 # verbs to be changed with a noun that becomes many; None if it cannot be
 def _agreement(m: Marked, i: int, j: int) -> tuple | None:
-    k = j + 1 + (m.tags[j + 1:j + 2] == "R") # past an adverb
-    follows = m.tags[k:k + 1]
+    k = j + 1 + (m.after(j).tag == "R") # past an adverb
+    follows = m.at(k).tag
+    before = m.before(i)
     finite = follows in tuple("VX")
     if follows == "L" or {*m.words} & {"it", "its", "he", "she", "his", "her", "him", "itself"}: return None
     # *there is a bird*
-    if i and m.words[i - 1] in ("is", "was") and m.tags[i - 2:i - 1] == "K": return (i - 1,)
-    if i and m.tags[i - 1] in "IVG": return None if finite and m.tags[i - 1] != "I" else ()
+    if before.word in ("is", "was") and m.at(i - 2).tag == "K": return (i - 1,)
+    if i and before.tag in "IVG": return None if finite and before.tag != "I" else ()
     if i: return None
     if not finite: return None if {*"VX"} & {*m.tags} else ()
     if _many_form(m, k): return (k,)
@@ -509,7 +510,7 @@ def _countable(text: str) -> list[tuple[int, int, tuple]]:
     for found in re.finditer(r"[DM][AN]*N(?![NCQA])", m.tags):
         i, j = found.start(), found.end() - 1
         first, last = m.words[i], m.words[j]
-        if (not last.isalpha() or noun_lemma(last) in _HARDLY_MANY or m.words[j + 1:j + 2] == ("of",)
+        if (not last.isalpha() or noun_lemma(last) in _HARDLY_MANY or m.after(j).word == "of"
             or "A" in word_tags(noun_lemma(last))):
             continue
         if first in ("a", "an", "one"):
@@ -565,19 +566,17 @@ def object_added(case: TextCase, level: int, generator: np.random.Generator) -> 
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
     return within(after, case.text) and bool({*flat(case.text)} - {*flat(after)})
 
-@word_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
-def object_dropped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("object-dropped", "critical", "things of a list left out", _thing_gone, "less", tasks=_CAPTIONS)
+def object_dropped(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     m, named = marked(case.text), names_of_text(case.text)
     def may_go(a: int, b: int) -> bool: # the second of two things
         thing = re.fullmatch("[DMP][AN]?N|A?N", m.tags[a + 1:b + 1]) and m.words[b] not in FORM_OF
         first = m.tags[a - 1] == "N" and m.words[a - 1] not in COLOR # no *grass enclosure* after *wood*
-        bound = {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]} or m.words[b + 1:b + 2] == ("of",)
+        bound = {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]} or m.after(b).word == "of"
         return m.words[a] == "and" and bool(thing) and first and not bound
-    listed = "," in m.tags or named
-    found = [] if listed else [cut(case.text, a, b) for a, b
-                               in stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])") if may_go(a, b)]
-    spots = draw_places(found, level, generator)
-    return None if spots is None else put(case.text, spots)
+    if "," in m.tags or named: return [] # a list of more than two
+    ends = stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])")
+    return [cut(case.text, a, b) for a, b in ends if may_go(a, b)]
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
 _SUMMARIES = ("summarization", "translation")
@@ -673,10 +672,10 @@ _AT_ITS_PLACE = frozenset("in at near during outside inside beside".split()) | {
 _CLAUSES = frozenset("while when because after before since until if although though".split())
 
 def _ends_well(m: Marked, j: int) -> bool: # whether a verb's object may end before a word
-    tag, word = m.tags[j:j + 1], m.words[j] if j < len(m.words) else ""
+    (word, tag), then = m.at(j), m.after(j).tag
     if tag == "I": return word in _AT_ITS_PLACE and _head_after(m, j)[0] not in _PARTS
-    if tag == "C": return word == "and" and m.tags[j + 1:j + 2] in tuple("VEGR")
-    if tag == ",": return m.tags[j + 1:j + 2] not in tuple("NA")
+    if tag == "C": return word == "and" and then in tuple("VEGR")
+    if tag == ",": return then not in tuple("NA")
     if tag == ".": return word in tuple(".!?;")
     return tag in ("", "L") or tag == "S" and word in _CLAUSES
 
@@ -719,7 +718,7 @@ table_edit("predicate-replaced", "critical", "verbs replaced by others that may 
 _SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
 
 def _says_when(m: Marked, i: int) -> bool:
-    return m.words[i] not in _SELDOM_TIMES and m.words[max(i - 1, 0):i] != ("at",)
+    return m.words[i] not in _SELDOM_TIMES and m.before(i).word != "at"
 
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced",
            lambda w, t: TIMES.get(w, ()), where=_says_when)
@@ -729,9 +728,9 @@ def _name_of_source(case: TextCase, after: str, level: int) -> bool:
     new = [n for _, n in differences(case.text, after)]
     return len(new) == level and all({*n} <= {w.lower() for *_, w in names_of_text(case.source)} for n in new)
 
-@word_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
+@spot_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
            tasks=_SUMMARIES)
-def entity_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def entity_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     own = classed_names(case.text)
     others = sorted({(name, kind) for *_, name, kind in classed_names(case.source) if unsaid([name], case)})
     spots = []
@@ -739,8 +738,7 @@ def entity_from_source(case: TextCase, level: int, generator: np.random.Generato
         # *Downton* may be spelled *Dowton*
         fitting = [other for other, same in others if same == kind and other[:2] != name[:2]]
         if fitting: spots.append((a, b, fitting[int(share * len(fitting))]))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
 _STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
@@ -793,8 +791,8 @@ def _unnamed(what: str, case: TextCase) -> bool: # in the text and its right ans
     return (not any(re.search(rf"(?i)\b{re.escape(what)}\b", t) for t in (case.text, *case.others))
             and (" " in what or unsaid([what], case)))
 
-def _other_circumstances(case: TextCase, level: int, generator: np.random.Generator,
-                         named: Sequence[tuple[str, str]]) -> str | None:
+def _other_circumstances(case: TextCase, generator: np.random.Generator,
+                         named: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
     spots = []
     for a, b, kind, what in circumstances(case.text):
         options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
@@ -804,22 +802,21 @@ def _other_circumstances(case: TextCase, level: int, generator: np.random.Genera
         head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b][:len(case.text[a:b]) - len(what)])
         spelled = new.capitalize() if kind in ("day", "month", "town", "country") else new
         spots.append((a, b, head + spelled))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #b71bc564
-@word_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
+@spot_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
            "by others of the source", _circumstance_proof(True), tasks=_SUMMARIES)
-def circumstance_from_source(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    return _other_circumstances(case, level, generator, sorted({f[2:] for f in circumstances(case.source)}))
+def circumstance_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _other_circumstances(case, generator, sorted({f[2:] for f in circumstances(case.source)}))
 
 # %% ../../nbs/edits/60_word_families.ipynb #b4ed31d8
-@word_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
+@spot_edit("circumstance-invented", "critical", "phrases of time and place replaced by others from lists",
            _circumstance_proof(False), tasks=_SUMMARIES)
-def circumstance_invented(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def circumstance_invented(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     listed = [(k, w) for w, k in _KINDS.items()] + [(k, w) for k, words in _LISTED.items() for w in words]
     known = {f[3] for f in circumstances(case.source)}
-    return _other_circumstances(case, level, generator, [(k, w) for k, w in listed if w not in known])
+    return _other_circumstances(case, generator, [(k, w) for k, w in listed if w not in known])
 
 # %% ../../nbs/edits/60_word_families.ipynb #e3fd81b0
 _LONG = {short: long for long, short in CONTRACTIONS.items()}
@@ -876,7 +873,7 @@ def expansion(case: TextCase, level: int, generator: np.random.Generator) -> str
 def _free_list(m: Marked, f: re.Match) -> bool: # two things that nothing else hangs on
     before, after = f.start(1) - 1, f.end(2)
     if {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR: return False
-    ends = m.tags[after:after + 1] in ("", ".") # no sentence of its own comes second
+    ends = m.at(after).tag in ("", ".") # no sentence of its own comes second
     inside = m.tags[before] in "IVGX" and m.words[before] not in ("between", "of")
     if not (f.start(1) == 0 or ends and inside): return False
     articles = m.tags[f.start(1)] == "D", m.tags[f.start(2)] == "D"

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
-           'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out', 'added_only',
-           'moved_only', 'unsaid', 'draw_places', 'places', 'exchange', 'by_tag', 'table_edit', 'lives', 'noun_before',
-           'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text', 'number_changed',
-           'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'name_runs',
-           'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before', 'phrase_removed',
-           'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition', 'hallucinated_detail',
-           'unrelated_text', 'empty', 'reference_itself']
+           'Word', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out', 'added_only',
+           'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'by_tag', 'table_edit', 'lives',
+           'noun_before', 'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text',
+           'number_changed', 'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced',
+           'name_runs', 'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before',
+           'phrase_removed', 'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition',
+           'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
 import re
@@ -94,11 +94,28 @@ def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: st
     return add
 
 # %% ../../nbs/edits/50_words.ipynb #9676d9d8
+class Word(NamedTuple):
+    "A word of a text; both are empty beyond its ends."
+    word: str = "" # lower case
+    tag: str = ""
+
 class Marked(NamedTuple):
     "The words of a text."
     words: tuple[str, ...]              # lower case; *in front of* is one
     spans: tuple[tuple[int, int], ...]  # where they stand
     tags: str                           # a letter each, as of `tag_words`
+
+    def at(self, i: int) -> Word:
+        "The word with a number."
+        return Word(self.words[i], self.tags[i]) if 0 <= i < len(self.words) else Word()
+
+    def before(self, i: int) -> Word:
+        "The word right before another."
+        return self.at(i - 1)
+
+    def after(self, i: int) -> Word:
+        "The word right after another."
+        return self.at(i + 1)
 
 @lru_cache(2**15)
 def marked(text: str) -> Marked:
@@ -215,6 +232,18 @@ def draw_places(places: Sequence, level: int, generator: np.random.Generator) ->
     if len(places) < level: return None
     return [places[k] for k in generator.permutation(len(places))[:level]]
 
+# %% ../../nbs/edits/50_words.ipynb #12954b09
+def spot_edit(name: str, severity: str, strength: str, proof: Callable, kind: str = "violation",
+              **fields) -> Callable: # of (case, generator) -> (start, stop, new words) each
+    "Decorator: registers an edit by the spots that a function finds; as many are changed as the level says."
+    def add(find: Callable) -> Callable:
+        def edit(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+            spots = draw_places(find(case, generator), level, generator)
+            return None if spots is None else put(case.text, spots)
+        for key in ("__module__", "__name__", "__qualname__"): setattr(edit, key, getattr(find, key))
+        return word_edit(name, severity, strength, proof, kind, **fields)(edit)
+    return add
+
 # %% ../../nbs/edits/50_words.ipynb #bfa926af
 def places(case: TextCase, table: Callable, # (word, tag) -> options
            new: bool = True,                # only options that no right answer says
@@ -280,20 +309,19 @@ def noun_before(m: Marked, i: int) -> str:
     return next((m.words[k] for k in range(i - 1, -1, -1) if m.tags[k] == "N"), "")
 
 def _opposable(m: Marked, i: int) -> bool: # where the opposite says something else
-    word, after = m.words[i], m.words[i + 1:i + 2]
+    word, before, after = m.words[i], m.before(i), m.after(i).word
     if word in ("up", "down"): return bool({*m.words[i + 1:i + 6]} & _SLOPES) # only where the ground rises
     # a sign that stands may as well be said to sit, and so may a bird
-    if word in _POSTURES:
-        return _sits(noun_before(m, i))
-    if word in _FALLING and {*after} & _WHERE_TO: return False
-    if word == "with": return m.tags[i - 1:i] == "N"
+    if word in _POSTURES: return _sits(noun_before(m, i))
+    if word in _FALLING and after in _WHERE_TO: return False
+    if word == "with": return before.tag == "N"
     if word in ("light", "right"): return False # of many senses
-    return (word, *after) not in COMPOUNDS and (*m.words[max(i - 1, 0):i], word) not in COMPOUNDS
+    return (word, after) not in COMPOUNDS and (before.word, word) not in COMPOUNDS
 
 # what lives is young, and what does not is new
 def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
     if m.words[i] != "old": return others
-    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.tags[k + 1:k + 2] != "N")
+    ends = (k for k in range(i, len(m.words)) if m.tags[k] == "N" and m.after(k).tag != "N")
     wrong = "new" if lives(m.words[next(ends, i)]) else "young"
     return [other for other in others if other != wrong]
 
@@ -311,9 +339,9 @@ table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w]
 
 # %% ../../nbs/edits/50_words.ipynb #b96cadce
 def _measured(m: Marked, i: int) -> bool: # after a number
-    before = m.words[i - 1] if i else ""
-    alone = before in ("a", "an") and m.words[i + 1:i + 2] and m.words[i + 1] in _AFTER_UNITS
-    return bool(alone) or bool(i) and (m.tags[i - 1] == "M" or before in ("per", "several", "few"))
+    word, tag = m.before(i)
+    alone = word in ("a", "an") and m.after(i).word in _AFTER_UNITS
+    return alone or tag == "M" or word in ("per", "several", "few")
 
 _AFTER_UNITS = frozenset("away long high wide tall deep thick from of or and per".split())
 
@@ -322,16 +350,16 @@ table_edit("unit-changed", "critical", "units replaced without converting the nu
 
 # %% ../../nbs/edits/50_words.ipynb #ae4c9195
 def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none
-    return m.tags[i + 1:i + 2] in tuple("VXR")
+    return m.after(i).tag in tuple("VXR")
 
 _WITH_PERSON = ("is", "was", "has", "am", "are", "were", "have", "does", "do")
 
 def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
-    after = m.words[i + 1:i + 2]
-    if m.words[max(i - 1, 0):i] in (("a",), ("an",)): return False # *a his and hers sink*
-    if m.tags[i] != "W" or not after: return True
-    present = after[0] in FORM_OF and FORM_OF[after[0]][1] in (0, 1) and m.tags[i + 1] in "VX"
-    return after[0] not in _WITH_PERSON and not present
+    word, tag = m.after(i)
+    if m.before(i).word in ("a", "an"): return False # *a his and hers sink*
+    if m.tags[i] != "W" or not word: return True
+    present = FORM_OF.get(word, ("", 9))[1] in (0, 1) and tag in "VX"
+    return word not in _WITH_PERSON and not present
 
 table_edit("modal-changed", "critical", "modal verbs replaced",
            lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
@@ -353,11 +381,10 @@ def _is_denied(m: Marked, i: int) -> bool:
 
 def _nameable(m: Marked, i: int) -> bool: # by its kind
     if _is_denied(m, i): return False
-    # *caught on camera*
-    if m.tags[i - 1:i] not in tuple("DMPA") and noun_lemma(m.words[i]) == m.words[i] and i:
-        return False
-    alone = "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i]) and m.words[i + 1:i + 2] != ("of",)
-    return alone and m.words[max(i - 1, 0):i] != ("of",) and kind_name(m.words[i]) not in _VAGUE
+    word, before, after = m.words[i], m.before(i), m.after(i)
+    if i and before.tag not in "DMPA" and noun_lemma(word) == word: return False # *caught on camera*
+    alone = "N" not in (before.tag, after.tag) and "of" not in (before.word, after.word)
+    return alone and kind_name(word) not in _VAGUE
 
 table_edit("hypernym", "major", "nouns replaced by the name of their kind",
            lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable)
@@ -380,27 +407,27 @@ _NO_THIRD_PERSON = frozenset("i you we they these those people men women childre
                              "which".split())
 
 def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
-    while i and m.tags[i - 1] == "R": i -= 1
-    return bool(i) and m.words[i - 1] in _AUXILIARIES
+    while m.before(i).tag == "R": i -= 1
+    return m.before(i).word in _AUXILIARIES
 
 def _is_third_person(m: Marked, i: int) -> bool: # the subject is one noun or pronoun in the singular
-    while i and m.tags[i - 1] == "R": i -= 1
-    word = m.words[i - 1] if i else ""
+    while m.before(i).tag == "R": i -= 1
+    word, tag = m.before(i)
     if not word or word in _NO_THIRD_PERSON: return False
-    if noun_lemma(word) != word or m.tags[i - 1] not in "NWP": return False
+    if noun_lemma(word) != word or tag not in "NWP": return False
     while i and m.tags[i - 1] in "NDAP": i -= 1
-    return not i or m.words[i - 1] != "and" # *she and a friend went*
+    return m.before(i).word != "and" # *she and a friend went*
 
 def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
-    if m.tags[i - 1:i] in ("T", "X", "A", "D") and i: return False
-    if _is_infinitive(m, i): return False
-    wished = m.words[i] == "were" and {*m.words[i - 1:i]} & {"i", "he", "she", "it", "that", "this"}
-    if wished: return False # *if that were so*
-    if m.tags[i - 1:i] == "V" and i and m.words[i] not in _BE_TENSES: return False # *to say thank you*
-    is_past = m.words[i] in ("was", "had") or FORM_OF.get(m.words[i], ("", 0))[1] == 2
+    word, before = m.words[i], m.before(i)
+    if before.tag in tuple("TXAD") or _is_infinitive(m, i): return False
+    # *if that were so*
+    if word == "were" and before.word in ("i", "he", "she", "it", "that", "this"): return False
+    if before.tag == "V" and word not in _BE_TENSES: return False # *to say thank you*
+    is_past = word in ("was", "had") or FORM_OF.get(word, ("", 0))[1] == 2
     if is_past and not _is_third_person(m, i): return False
     alone = sum(tag in "VX" for tag in m.tags) == 1
-    return m.words[i] in _BE_TENSES or alone or not m.words[i].endswith("ed")
+    return word in _BE_TENSES or alone or not word.endswith("ed")
 
 table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, where=_tensed,
            elsewhere={"captioning": "form"})
@@ -408,11 +435,11 @@ table_edit("tense-changed", "major", "verbs moved to another time", tense_table,
 # %% ../../nbs/edits/50_words.ipynb #6752f712
 # no part of a name for one thing, and no verb before *to* or another verb
 def _no_compound(m: Marked, i: int) -> bool:
-    after, before = m.words[i + 1:i + 2], m.words[max(i - 1, 0):i]
-    if (m.words[i], *after) in COMPOUNDS or (*before, m.words[i]) in COMPOUNDS: return False
-    if m.tags[i] == "N": return "N" not in (m.tags[i + 1:i + 2], m.tags[i - 1:i])
-    return (m.tags[i] not in "VEG" or after not in (("to",), ("that",), ("how",))
-            and m.tags[i + 1:i + 2] not in tuple("VIR"))
+    word, before, after = m.at(i), m.before(i), m.after(i)
+    if (word.word, after.word) in COMPOUNDS or (before.word, word.word) in COMPOUNDS: return False
+    if word.tag == "N": return "N" not in (before.tag, after.tag)
+    return (word.tag not in "VEG"
+            or after.word not in ("to", "that", "how") and after.tag not in tuple("VIR"))
 
 table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid",
            new=False, where=_no_compound)
@@ -462,16 +489,16 @@ def _negative_before(text: str, at: int) -> bool: # whether the sentence there h
 def _negatable(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, (start, stop), tag) in enumerate(zip(m.words, m.spans, m.tags)):
-        after, before = m.words[i + 1:i + 2], m.tags[i - 1:i]
+        before, after = m.before(i), m.after(i).word
         form = FORM_OF.get(word, ("", 9))
-        if word == "not" and m.tags[i - 1:i] == "X" and m.words[i - 1] in _HELPERS:
+        if word == "not" and before.tag == "X" and before.word in _HELPERS:
             out.append((start, stop, ""))
         elif _negative_before(text, start): continue
-        elif word in _HELPERS and tag == "X" and after != ("not",) and text[stop:stop + 1] not in ("'", "’"):
+        elif word in _HELPERS and tag == "X" and after != "not" and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS:
+        elif tag == "G" and before.tag == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS:
             out.append((start, stop, "not " + word))
-        elif tag == "V" and form[1] in _DO and before in ("N", "W"):
+        elif tag == "V" and form[1] in _DO and before.tag in ("N", "W"):
             out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
     return out
 
@@ -491,10 +518,9 @@ def _negated(case: TextCase, after: str, level: int) -> bool:
     return ((abs(more) <= level and (more - level) % 2 == 0 and after != case.text)
             and flat(affirmed(after)) == flat(affirmed(case.text)))
 
-@word_edit("negation", "critical", "negations put in or taken out", _negated)
-def negation(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_negatable(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("negation", "critical", "negations put in or taken out", _negated)
+def negation(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _negatable(case.text)
 
 # %% ../../nbs/edits/50_words.ipynb #764bc1f9
 _WORDED = "|".join(sorted((w.replace("-", r"[-\s]") for w in NUMBER_NAMES), key=len, reverse=True))
@@ -534,14 +560,12 @@ def _numbers_differ(case: TextCase, after: str, level: int) -> bool:
     changed = sum(x[2] != y[2] for x, y in zip(a, b))
     return len(a) == len(b) and changed == level and _without(case.text, a) == _without(after, b)
 
-@word_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
-def number_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("number-changed", "critical", "numbers replaced by others", _numbers_differ)
+def number_changed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     found = numbers_of_text(case.text)
     shares = generator.random(len(found))
-    others = [(a, b, _other_number(case.text[a:b], value, share))
-              for (a, b, value), share in zip(found, shares)]
-    spots = draw_places(others, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, _other_number(case.text[a:b], value, share))
+            for (a, b, value), share in zip(found, shares)]
 
 # %% ../../nbs/edits/50_words.ipynb #5d86332b
 _MANY = r"(?:\d+|hundred|thousand|million|billion|dozen|half|(?:" + _WORDED + r"))"
@@ -568,14 +592,12 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
     return ([v for *_, v in a] == [v for *_, v in b]
             and len(other) == level == len(differences(case.text, after)) and alone)
 
-@word_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers,
+@spot_edit("number-as-word", "base", "numbers in words instead of figures, or in figures", _same_numbers,
            kind="valid")
-def number_as_word(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+def number_as_word(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
-    spots = draw_places([(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}")
-                         for a, b, w, v in small], level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
 
 # %% ../../nbs/edits/50_words.ipynb #da9e7df2
 _NO_NAMES = frozenset(w for w in TIMES) | {"i", "mr", "mrs", "ms", "dr", "tv", "god"}
@@ -621,8 +643,8 @@ def _of_class(kind: str) -> list[str]: # places are towns or countries
     return [n for n in names
             if kind not in ("place", "country") or (n.lower() in COUNTRIES) == (kind == "country")]
 
-@word_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
-def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("entity-replaced", "critical", "names replaced by others of their class", _names_differ)
+def entity_replaced(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     found = names_of_text(case.text)
     own = {name for *_, name in found}
     german = any(NAME_CLASS.get(name) in ("last", "place", "organization") and name not in ENGLISH_NAMES
@@ -632,8 +654,7 @@ def entity_replaced(case: TextCase, level: int, generator: np.random.Generator) 
         fitting = (n for n in _of_class(kind) if " " not in n and (n in ENGLISH_NAMES) != german)
         options = [n for n in fitting if n not in own and unsaid([n], case)]
         if options: spots.append((a, b, options[int(share * len(options))]))
-    spots = draw_places(spots, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return spots
 
 # %% ../../nbs/edits/50_words.ipynb #4bc562a6
 def name_runs(text: str) -> list[tuple[int, int]]: # start, stop
@@ -661,29 +682,28 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
     for a, b in name_runs(text):
         if a not in starts or b not in stops: continue
         i, j = starts[a], stops[b]
-        before, after = m.tags[i - 1:i] if i else "", m.tags[j + 1:j + 2]
-        apart = ({text[a - 1:a], text[b:b + 1]} & {*"'’-\"“”()&"} or before not in tuple("DP")
+        before, after = m.before(i), m.after(j)
+        apart = ({text[a - 1:a], text[b:b + 1]} & {*"'’-\"“”()&"} or before.tag not in tuple("DP")
                  and re.search(r"[A-Z]\w* $", text[:a]))
         known = not {*m.words[i:j + 1]} & _CLOSED_WORDS
         # *in Horfield, Bristol*
         if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]):
             continue
         # *an Asian market*
-        if (after == "N" and before in tuple("DPA") and m.words[i - 1] != "that"
-            and m.tags[j + 2:j + 3] != "Q"):
+        if (after.tag == "N" and before.tag in tuple("DPA") and before.word != "that"
+            and m.at(j + 2).tag != "Q"):
             spots.append((a, b, ""))
-        elif (i > 1 and m.words[i - 1] in _PLACED_BY and m.tags[i - 2] in "N"
-              and (after in ("", ".", ",") or m.words[j + 1] in _WHEN)):
+        elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N"
+              and (after.tag in ("", ".", ",") or after.word in _WHEN)):
             spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
     return spots
 
 _WHEN = frozenset("on at after before during since until".split())
 _CLOSED_WORDS = frozenset("no not the stop do only all one two first and of".split())
 
-@word_edit("entity-removed", "critical", "names left out", _names_gone, "less")
-def entity_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    spots = draw_places(_spare_names(case.text), level, generator)
-    return None if spots is None else put(case.text, spots)
+@spot_edit("entity-removed", "critical", "names left out", _names_gone, "less")
+def entity_removed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
+    return _spare_names(case.text)
 
 # %% ../../nbs/edits/50_words.ipynb #dbeff14e
 # spare: (marked, i) -> bool
@@ -709,8 +729,8 @@ _PLACES = frozenset("in on at near by under behind beside inside outside between
 
 def _spare_verb(m: Marked, i: int) -> bool: # *sitting* in *a woman sitting on a bench*
     base = FORM_OF.get(m.words[i], (m.words[i].removesuffix("ing"), 0))[0]
-    return (m.tags[i] in "GE" and base in _LYING and m.words[i + 1:i + 2] != () and m.words[i + 1] in _PLACES
-            and m.tags[i - 1:i] in tuple("NX") and i > 0)
+    return (m.tags[i] in "GE" and base in _LYING and m.after(i).word in _PLACES
+            and m.before(i).tag in tuple("NX"))
 
 _remover("verb-removed", "major", "verbs of place left out: sitting, standing, lying", "VGE", "less",
          _spare_verb)
@@ -736,19 +756,17 @@ _ING_NOUNS = frozenset("building painting ceiling railing clothing drawing ring 
 _NO_MODIFIERS = frozenset("mac decker second third million thousand group couple step reason".split())
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
-    before, after, rest = m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2], m.tags[i + 2:i + 3]
-    if after != "N" or rest in ("N", "Q") or before not in tuple("DPA"): return False
-    head, net = m.words[i + 1], wordnet()
+    word, before, (head, tag), net = m.words[i], m.before(i), m.after(i), wordnet()
+    if tag != "N" or m.at(i + 2).tag in ("N", "Q") or before.tag not in tuple("DPA"): return False
     # *a high school student*
-    if before == "A" and net.synsets(f"{m.words[i - 1]}_{m.words[i]}", "n"):
-        return False
-    if head.endswith("ing") and head not in _ING_NOUNS or m.words[i] in _NO_MODIFIERS: return False
+    if before.tag == "A" and net.synsets(f"{before.word}_{word}", "n"): return False
+    if head.endswith("ing") and head not in _ING_NOUNS or word in _NO_MODIFIERS: return False
     # *as the iceberg melts*
     if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
         return False
-    wrong = (m.words[i] in _NOT_REALLY or head in _HEADS or noun_lemma(m.words[i]) != m.words[i]
+    wrong = (word in _NOT_REALLY or head in _HEADS or noun_lemma(word) != word
              or not word_tags(head).startswith("N"))
-    return not wrong and not names_one_thing(m.words[i], head)
+    return not wrong and not names_one_thing(word, head)
 
 _remover("noun-removed", "major", "nouns before other nouns left out", "N", "less", _spare_noun)
 
@@ -766,14 +784,14 @@ _DOUBT = frozenset("nearly barely hardly slightly mostly partly partially only l
                    "seemingly scarcely rarely early daily family poorly badly namely".split())
 
 def _spare_modifier(m: Marked, i: int) -> bool:
-    word, before, after = m.words[i], m.tags[i - 1:i] if i else "", m.tags[i + 1:i + 2]
+    word, before, after = m.words[i], m.before(i), m.after(i)
     if m.tags[i] == "R":
-        return (word in _MUCH and after == "A" or word.endswith("ly") and word not in _DOUBT
-                and after in tuple("VGE"))
-    if (word in _NEEDED | _NOT_REALLY or {*m.words[max(i - 1, 0):i]} & _COMPARING or before in tuple("RC,AQ")
-        or after not in tuple("N")):
+        return (word in _MUCH and after.tag == "A" or word.endswith("ly") and word not in _DOUBT
+                and after.tag in tuple("VGE"))
+    if (word in _NEEDED | _NOT_REALLY or before.word in _COMPARING or before.tag in tuple("RC,AQ")
+        or after.tag != "N"):
         return False
-    return not names_one_thing(word, m.words[i + 1]) and m.words[i - 1:i] != ("of",)
+    return not names_one_thing(word, after.word) and before.word != "of"
 
 _remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "less", _spare_modifier)
 
@@ -815,31 +833,28 @@ def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
     return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
 
 def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
-    after, word = m.tags[last + 1:last + 2], m.words[last + 1:last + 2]
-    if (first < 2 or _is_denied(m, first) or m.tags[first - 1] != "N" or m.words[first] not in _ADDING
+    before, after, then = m.before(first), m.after(last), m.at(last + 2).tag
+    if (first < 2 or _is_denied(m, first) or before.tag != "N" or m.words[first] not in _ADDING
         or verb_before(m, first) in _TAKES_PLACE):
         return False
-    if m.words[first - 1] in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
-    if (re.search("N.*M", m.tags[first:last + 1]) or not m.words[first - 1].isalpha()
-        or m.words[first - 1] in ("re", "s", "m")):
+    if before.word in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
+    if (re.search("N.*M", m.tags[first:last + 1]) or not before.word.isalpha()
+        or before.word in ("re", "s", "m")):
         return False
     # *a doughnut making factory*
-    if after == "G" and (m.tags[last + 2:last + 3] in tuple("NA") or not lives(m.words[first - 1])):
-        return False
+    if after.tag == "G" and (then in tuple("NA") or not lives(before.word)): return False
     # *with a basket on it*
-    if after == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
+    if after.tag == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
         return False
-    return (after in ("", ".", ",", "I", "G") and word not in (("of",), ("than",), ("as",), ("to",))
-            and m.tags[last + 1:last + 3] != ",N")
+    return (after.tag in ("", ".", ",", "I", "G") and after.word not in ("of", "than", "as", "to")
+            and after.tag + then != ",N")
 
-@word_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
-def phrase_removed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+@spot_edit("phrase-removed", "major", "prepositional phrases left out", _only_taken_out, "less")
+def phrase_removed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
-    found = [(a, b, new) for a, b, new in found
-             if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
-    spots = draw_places(found, level, generator)
-    return None if spots is None else put(case.text, spots)
+    return [(a, b, new) for a, b, new in found
+            if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
 
 # %% ../../nbs/edits/50_words.ipynb #118870cb
 def _without_subject(case: TextCase, after: str, level: int) -> bool:
@@ -919,7 +934,7 @@ def _things_of(text: str) -> list[str]: # its complete noun phrases, without nam
              if m.words[a] in ("a", "an") or m.tags[a] == "M"]
     rare = lambda word: word not in _HEADS | _EVERYWHERE and noun_lemma(word) not in PEOPLE | _EVERYWHERE
     spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found
-             if rare(m.words[b]) and m.words[b + 1:b + 2] != ("of",)]
+             if rare(m.words[b]) and m.after(b).word != "of"]
     return [text[a].lower() + text[a + 1:b] for a, b in spans if not any(a <= x < b for x, *_ in named)]
 
 def _is_sentence(text: str) -> bool:

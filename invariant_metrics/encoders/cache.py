@@ -26,6 +26,7 @@ from ..files import digest, save_tensors
 # %% ../../nbs/encoders/030_cache.ipynb #50ce5992
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/encoders/030_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import tee
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,10 @@ torch = lazy_import("torch")
 if TYPE_CHECKING:
     from torch import Tensor
     from invariant_metrics.encoders.base import Encoder, Preprocess
+else: # names for signatures; the libraries are imported where they are needed
+    Tensor = type("Tensor", (), {"__module__": "torch"})
+    Encoder = type("Encoder", (), {"__module__": "invariant_metrics.encoders.base"})
+    Preprocess = type("Preprocess", (), {"__module__": "invariant_metrics.encoders.base"})
 
 # %% ../../nbs/encoders/070_store.ipynb #1718b8d3
 def device_of(encoder: "Encoder") -> "torch.device":
@@ -124,13 +129,11 @@ def _stacks(
         waiting = 0
 
 # %% ../../nbs/encoders/070_store.ipynb #7fb2c11b
-CHECKED = 128 # rows that are checked together
-
 # the same stacks, of which the next `ahead` are on their way to the device already
 def _sent_ahead(stacks: Iterable, device: "torch.device", ahead: int) -> "Iterator[tuple[list[int], Tensor]]":
     stream = torch.cuda.Stream(device) if device.type == "cuda" else None
     def send(stack):
-        if stream is None: return stack.to(device), None
+        if stream is None or stack.device.type != "cpu": return stack.to(device), None
         with torch.cuda.stream(stream):
             return stack.pin_memory().to(device, non_blocking=True), stream.record_event()
     def receive(at, stack, sent):
@@ -175,43 +178,48 @@ def _text_rows(
             at = order[start:start + batch]
             yield at, encoder.encode([texts[i] for i in at], layer)
 
-# (n, d) for each group of positions, in their order
-def _group_rows(
-    items: Images | Texts, encoder: "Encoder", layer: str, batch: int, groups: Iterable[range],
+# %% ../../nbs/encoders/070_store.ipynb #73c14c20
+CHECKED = 128 # rows that are checked together
+
+# the next batches, as many as hold `size` rows; the caller may have set gradients and precision otherwise
+def _take_batches(batches: "Iterator[tuple[list[int], Tensor]]", size: int, device: "torch.device"
+                 ) -> "Iterator[tuple[list[int], Tensor]]":
+    while size > 0:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False): at, rows = next(batches)
+        size -= len(at)
+        yield at, rows
+
+# the same rows in larger batches, which are checked
+def _checked_batches(
+    batches: "Iterable[tuple[list[int], Tensor]]", names: Sequence[str], encoder: "Encoder",
     moved: Callable[[int], object], # called with the number of items that are done
-) -> "Iterator[Tensor]":
-    open_groups = deque() # those whose rows are not complete
-    def note_groups():
-        for group in groups:
-            open_groups.append(group)
-            yield group
-    encode_all = _image_rows if isinstance(items, Images) else _text_rows
-    at = []       # positions of rows that are not checked yet
-    pieces = []   # these rows
-    out = None    # rows of the current group
-    left = 0      # rows that it still needs
-    with torch.no_grad(), torch.autocast(device_of(encoder).type, enabled=False):
-        batches = encode_all(items, encoder, layer, batch, note_groups())
-    while True:
-        with torch.no_grad(), torch.autocast(device_of(encoder).type, enabled=False):
-            try: places, rows = next(batches)
-            except StopIteration: return
+) -> "Iterator[tuple[list[int], Tensor]]":
+    at = []
+    pieces = []
+    for places, rows in batches:
         if len(rows) != len(places): checked_rows(rows, places, encoder)
-        if not left: left = len(open_groups[0])
-        at = at + places
-        left -= len(places)
-        pieces.append(rows)
         moved(len(places))
-        if left and len(at) < CHECKED: continue
-        rows = checked_rows(torch.cat(pieces), [items.names[i] for i in at], encoder)
-        if out is None: out = rows.new_empty(len(open_groups[0]), rows.shape[1])
-        out[[i - open_groups[0].start for i in at]] = rows
-        at = []
-        pieces = []
-        if left: continue
-        open_groups.popleft()
-        yield out
+        at.extend(places)
+        pieces.append(rows)
+        if len(at) >= CHECKED:
+            yield at, checked_rows(torch.cat(pieces), [names[i] for i in at], encoder)
+            at = []
+            pieces = []
+    if at: yield at, checked_rows(torch.cat(pieces), [names[i] for i in at], encoder)
+
+# (n, d) for each group of positions, in their order
+def _group_rows(items: Images | Texts, encoder: "Encoder", layer: str, batch: int, groups: Iterable[range],
+                moved: Callable[[int], object]) -> "Iterator[Tensor]":
+    announced, gathered = tee(groups) # batches are prepared ahead of the group that is gathered
+    encode_all = _image_rows if isinstance(items, Images) else _text_rows
+    batches = encode_all(items, encoder, layer, batch, announced)
+    for group in gathered:
         out = None
+        taken = _take_batches(batches, len(group), device_of(encoder))
+        for at, rows in _checked_batches(taken, items.names, encoder, moved):
+            if out is None: out = rows.new_empty(len(group), rows.shape[1])
+            out[[i - group.start for i in at]] = rows
+        yield out
 
 def _rows(items: Images | Texts, encoder: "Encoder", layer: str, batch: int,
           moved: Callable[[int], object]) -> "Tensor":

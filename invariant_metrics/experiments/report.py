@@ -448,6 +448,6 @@ def _in_notebook(items: Iterable[Item]) -> str: # HTML
 def _repr_html_(self: Item) -> str: return _in_notebook([self])
 
 @patch
-def _repr_html_(self: Report) -> str:
+def _repr_html_(self: Report) -> str: # noqa: F811
     tables = [Item("fold", Part(one["title"], [one])) for one in self.all_tables()]
     return _in_notebook([Item("heading", self.message), Item("lines", list(self.answers)), *tables])

@@ -5,8 +5,7 @@
 # %% auto #0
 __all__ = ['SIDES', 'FOREIGN', 'LANGUAGE', 'generators', 'DEFAULT_GENERATOR', 'NOISE', 'Side', 'Generator', 'check_texts',
            'derived_seeds', 'drawn_pieces', 'foreign_texts', 'check_language', 'Batcher', 'generator_factory',
-           'get_generator', 'generator_cards', 'NoisePictures', 'noise_generator', 'OnePicture',
-           'one_picture_generator']
+           'get_generator', 'NoisePictures', 'noise_generator', 'OnePicture', 'one_picture_generator']
 
 # %% ../../nbs/generators/00_base.ipynb #5dd4ebf8
 import inspect
@@ -209,11 +208,6 @@ def get_generator(
     if not _is_generator(generator):
         raise InputError(f"{spec!r:.80} made {type(generator).__name__}, not a generator")
     return generator
-
-def generator_cards() -> list[dict]: # name, what, weights
-    "One row for each registered generator, without making any."
-    return [dict(getattr(generators[name], "card", {"name": name, "what": "", "weights": ""}))
-            for name in generators.names()]
 
 # %% ../../nbs/generators/00_base.ipynb #b128bda3
 NOISE = ("pixels", "scenes")

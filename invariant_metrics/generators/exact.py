@@ -22,7 +22,7 @@ from ..core import rng
 from .base import Generator, Side, check_texts, generator_factory
 from ..worlds.classes import CLASS_ID, CLASSES, COLORS
 from ..worlds.layout import FLOATS, THINGS, drawn_classes, lay_out, layout_draws
-from ..worlds.scene_captions import Named, Piece, read_pieces, read_words, related_pieces
+from ..worlds.scene_captions import CaptionPiece, Named, read_pieces, read_words, related_pieces
 from ..worlds.scene_text import COUNT_WORDS, SceneEntity, thing_relations
 from ..worlds.scenes import STUFF, Scenes, draw_layout
 
@@ -62,11 +62,11 @@ class _Notes: # what has been read so far
         self.left_out: list[str] = []
 
     def use(self, at: int, n: int = 1) -> None: self.used.update(range(at, at + n))
-    def before(self, p: Piece) -> str: return self.words[p.at - 1] if p.at else ""
-    def says(self, p: Piece) -> str: return " ".join(self.plain[p.at:p.at + p.words])
+    def before(self, p: CaptionPiece) -> str: return self.words[p.at - 1] if p.at else ""
+    def says(self, p: CaptionPiece) -> str: return " ".join(self.plain[p.at:p.at + p.words])
 
 # %% ../../nbs/generators/10_exact.ipynb #e73194a0
-def _how_many(notes: _Notes, p: Piece) -> int: # of a mention
+def _how_many(notes: _Notes, p: CaptionPiece) -> int: # of a mention
     before = notes.before(p)
     if before in COUNT_WORDS: return COUNT_WORDS.index(before)
     if before.isdecimal(): return int(before[:4])
@@ -74,7 +74,7 @@ def _how_many(notes: _Notes, p: Piece) -> int: # of a mention
     single = before in ("a", "an", "another", *_POINTING)
     return 2 if plural and not single else 1
 
-def _known_thing(notes: _Notes, p: Piece) -> tuple[int, ...]: # numbers of "the ball"; () if new
+def _known_thing(notes: _Notes, p: CaptionPiece) -> tuple[int, ...]: # numbers of "the ball"; () if new
     def fits(k: int) -> bool:
         noun, color = notes.things[k]
         return noun == p.key and (not p.color or color in ("", p.color))

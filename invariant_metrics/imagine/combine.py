@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CIDER_SCALES', 'GAIN_COLUMNS', 'UnitScale', 'unit_scale', 'combine', 'SeedCorrelation', 'correlation_over_seeds',
-           'combination_gains', 'LearnedWeights', 'learn_weights']
+           'combination_gains']
 
 # %% ../../nbs/imagine/00_combine.ipynb #ce3c64f5
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import nnls
 
-from ..core import InputError, check_range, few, rng, unknown
+from ..core import InputError, check_range, unknown
+from ..experiments.contrast import verdict_by_p
 from ..metrics.base import Metric, declared_range, metric_card, metrics as METRICS
 from ..people.agreement import AgreementDesign, compare_metrics
 from ..people.score_table import score_table
@@ -136,10 +136,6 @@ def correlation_over_seeds(human: np.ndarray,    # (N,)
     return SeedCorrelation(np.array([statistic.function(human, column) for column in scores.T]), ddof)
 
 # %% ../../nbs/imagine/00_combine.ipynb #9a54e683
-def _verdict(row, alpha: float) -> str: # of one difference, after Holm
-    if row.p_holm >= alpha: return "no difference shown"
-    return "a gain" if row.difference > 0 else "a loss"
-
 def _check_lengths(human: np.ndarray, columns: Mapping[str, np.ndarray]) -> None: # raises InputError
     wrong = next((name for name, x in columns.items() if np.shape(x) != (len(human),)), None)
     if wrong is None: return
@@ -177,49 +173,6 @@ def combination_gains(human: np.ndarray,                          # (N,)
     for ((m, what), label), row in zip(labels.items(), found.frame.itertuples()):
         of_sum = dict(value=value[label], low=ends[label].low, high=ends[label].high)
         gained = dict(gain=row.difference, gain_low=row.low, gain_high=row.high, p=row.p, p_holm=row.p_holm)
-        verdict = _verdict(row, 1 - confidence)
+        verdict = verdict_by_p(row.difference, row.p_holm, confidence)
         rows.append(dict(metric=m, added=what, **of_sum, original=value[m], **gained, verdict=verdict))
     return pd.DataFrame(rows, columns=GAIN_COLUMNS)
-
-# %% ../../nbs/imagine/00_combine.ipynb #8f11c8d0
-@dataclass(frozen=True)
-class LearnedWeights:
-    "Sums with weights that were fitted on other items."
-    names: tuple[str, ...]    # (K,) columns
-    weights: np.ndarray       # (F, K) of each fold, of columns in units of their deviation; they add up to 1
-    scores: np.ndarray        # (N,) each from the weights of the other folds
-    fold: np.ndarray          # (N,) of each item
-
-    def __str__(self) -> str:
-        parts = zip(self.names, self.weights.mean(0), self.weights.std(0))
-        return ", ".join(f"{name} {mean:.2f}±{over:.2f}" for name, mean, over in parts)
-
-def _folds(n: int, folds: int, seed: int, group: Sequence | None) -> np.ndarray: # (n,) groups stay together
-    labels = np.arange(n) if group is None else np.unique(np.asarray(group), return_inverse=True)[1]
-    units = labels.max() + 1
-    check_range("folds", folds, 2, int(units))
-    return rng(seed, "folds").permutation(np.arange(units) % folds)[labels]
-
-def learn_weights(human: np.ndarray,                # (N,)
-                  columns: Mapping[str, np.ndarray], # name -> (N,) scores, of which more is better
-                  folds: int = 5, seed: int = 0,    # of the division into folds
-                  group: Sequence | None = None,    # (N,) labels of items that stay together
-                 ) -> LearnedWeights:
-    "Cross-validated weights, none negative; raises InputError on constant columns and if none fits."
-    _check_lengths(human, columns)
-    table = score_table(human, np.stack([*columns.values()]), names=tuple(columns)) # checks them
-    fold = _folds(len(table.human), folds, seed, group)
-    weights = np.zeros((folds, len(columns)))
-    scores = np.zeros(len(fold))
-    for f in range(folds):
-        own = fold == f
-        known = table.metrics[:, ~own]                                      # (K, n)
-        center = known.mean(1, keepdims=True)                               # (K, 1)
-        spread = known.std(1, keepdims=True)                                # (K, 1)
-        standard = (table.metrics - center)/np.where(spread > 0, spread, 1) # (K, N)
-        raw = nnls(standard[:, ~own].T, table.human[~own] - table.human[~own].mean())[0]
-        if not raw.any():
-            raise InputError(f"no column agrees with people outside of fold {f + 1}; no weight is learned")
-        weights[f] = raw/raw.sum()
-        scores[own] = raw @ standard[:, own]/(raw @ standard[:, ~own]).std()
-    return LearnedWeights(table.names, weights, scores, fold)

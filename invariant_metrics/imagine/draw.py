@@ -9,6 +9,7 @@ __all__ = ['imagine_draw']
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -41,13 +42,16 @@ def _write_picture(path: Path, picture: np.ndarray) -> None:
 @checked_arguments
 def imagine_draw(
     texts: Sequence[str],                 # N
-    generator=DEFAULT_GENERATOR,          # a registered name, "package.module:object", or a generator
+    # what draws the pictures: exact, diffusion, vqgan, dvae, biggan, noise, one-picture, or
+    # package.module:object; default exact
+    generator=DEFAULT_GENERATOR,
     generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
-    seeds: int = 3,                       # pictures of each text
+    seeds: int = 3,                       # number of pictures of each text
     *, out: str | Path = "pictures",      # folder to write into, made if absent
     option: Mapping = {},                 # of the generator: steps, size, …
-    long: str = "refuse",                 # "cut": only the beginning of a long text is drawn
-    language: str = "warn",               # texts in another language: "ignore", "refuse"
+    # texts with too many tokens: refuse them, or draw their beginning
+    long: Literal["refuse", "cut"] = "refuse",
+    language: Literal["warn", "ignore", "refuse"] = "warn",
     device: str | None = None, seed: int = 0,
     overwrite: bool = False,              # write into a folder that holds pictures already
 ) -> pd.DataFrame: # file, text, seed, understood (share of its words; NaN if the generator cannot tell)

@@ -27,7 +27,6 @@ from ..runs import read_run
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #b66836a4
 _GENERATORS = ("exact", "learned")
-_THREE = {"a gain": "better", "a loss": "worse", "no difference shown": "not shown"} # verdicts of a study
 
 def _overall(study: ImagineStudy, view: str) -> pd.DataFrame: # by metric, all violations
     frame = study.auc[(study.auc["family"] == ALL_VIOLATIONS) & (study.auc["view"] == view)]
@@ -36,9 +35,6 @@ def _overall(study: ImagineStudy, view: str) -> pd.DataFrame: # by metric, all v
 def _gain(study: ImagineStudy, a: str, b: str, view: str) -> dict:
     gains = study.gains
     return gains[(gains["a"] == a) & (gains["b"] == b) & (gains["view"] == view)].iloc[0].to_dict()
-
-def _verdict(row: Mapping) -> str: # better, worse, not shown
-    return _THREE.get(row["verdict"], row["verdict"])
 
 def _pictures() -> list[str]: return [x for generator in _GENERATORS for x in imagine_names(generator)]
 
@@ -72,7 +68,7 @@ def best_answer(study: ImagineStudy) -> tuple[str, str]: # what, sentence
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #edb7e298
 def _count_sure(rows: Sequence[Mapping]) -> str: # of gains
-    verdicts = list(map(_verdict, rows))
+    verdicts = [row["verdict"] for row in rows]
     better, worse = (verdicts.count(side) for side in ("better", "worse"))
     return f"surely better in {better} and surely worse in {worse} of {len(rows)}"
 
@@ -96,7 +92,7 @@ def drawing_answers(study: ImagineStudy) -> list[tuple[str, str]]:
         added = _count_sure(_sums(study, x, TEXT_ONLY))
         lines.append((f"Does drawing add to reading? {x},",
                       f"is right {_points(alone)} points more often than the text encoder without a picture, "
-                      f"one by one ({_verdict(alone)}); added to metrics, "
+                      f"one by one ({alone['verdict']}); added to metrics, "
                       f"it is {added} comparisons with the text encoder added to them."))
     return lines
 
@@ -156,7 +152,7 @@ _MARKS = {"better": " ▲", "worse": " ▼", "not shown": ""}
 
 def _gain_cell(row: Mapping) -> dict:
     value, interval = _points(row).split(" ", 1)
-    return cell(value + _MARKS[_verdict(row)], interval)
+    return cell(value + _MARKS[row["verdict"]], interval)
 
 def _additions(study: ImagineStudy) -> list[str]: # what was added to metrics of words
     metrics = metrics_of(study)
@@ -212,7 +208,7 @@ def gain_panel(study: ImagineStudy) -> dict: # as `count_panel`
     of = len(metrics_of(study)) * len(STUDY_VIEWS)
     rows = []
     for x in _additions(study):
-        found = list(map(_verdict, _sums(study, x)))
+        found = [row["verdict"] for row in _sums(study, x)]
         rows.append((x, found.count("better"), found.count("worse"), x in _controls()))
     return count_panel("Sums that tell violations from paraphrases surely better or worse than their metric, "
                        f"of {of}", "what is added", ("better →", "← worse"), rows, of)

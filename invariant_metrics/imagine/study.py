@@ -4,32 +4,30 @@
 
 # %% auto #0
 __all__ = ['STUDY_FAMILIES', 'STUDY_LESS', 'STUDY_VIEWS', 'STUDY_METRICS', 'TEXT_ONLY', 'STUDY_CONTROLS', 'ALL_VIOLATIONS',
-           'STUDY_REPS', 'IMAGINE_SIZES', 'STUDY_TABLES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions',
-           'StudyScores', 'word_scores', 'text_only_scores', 'StudyGenerator', 'draw_captions', 'picture_scores',
-           'StudyVerdicts', 'verdicts_of', 'auc_table', 'sign_flip_test', 'added_scores', 'gain_table', 'dose_table',
-           'ImagineSize', 'imagine_names', 'ImagineStudy', 'study_examples', 'compared_pairs', 'write_study',
-           'study_imagination']
+           'IMAGINE_SIZES', 'EXAMPLE_FAMILIES', 'StudyCaptions', 'study_captions', 'StudyScores', 'word_scores',
+           'text_only_scores', 'StudyGenerator', 'drawing_pieces', 'picture_scores', 'StudyVerdicts', 'verdicts_of',
+           'auc_table', 'added_scores', 'gain_table', 'dose_table', 'ImagineSize', 'imagine_names', 'ImagineStudy',
+           'study_examples', 'compared_pairs', 'imagination_tables', 'ImaginationWork', 'study_imagination']
 
 # %% ../../nbs/imagine/50_study.ipynb #6bf680ab
-import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from multiprocessing import parent_process
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ..core import InputError, Signature, progress, rng, unknown
 from ..edits.captions import caption_items, claims
 from ..edits.colors import perturbations
 from ..encoders.image_text import image_text
 from ..encoders.weights import MissingWeights
-from ..files import atomic_write, load_results, save_results
+from ..experiments.contrast import contrast_items, holm_verdicts
+from ..experiments.frames import Frames
+from ..experiments.study import Piece, Study
+from ..experiments.work import run_study
 from ..generators.base import derived_seeds, get_generator
 from ..generators.pictures import PictureStore, imagined
 from .combine import unit_scale
@@ -38,8 +36,8 @@ from ..metrics.cider import document_frequencies
 from ..metrics.imagine import ImagineModel, imagine_vectors
 from ..probe.contrast import trend, wins
 from ..probe.tables import mean_where_known, share_of_items
-from ..runs import per_scale, share_out
-from ..stats import bootstrap_weights, cluster_interval, holm
+from ..runs import per_scale
+from ..stats import bootstrap_weights, cluster_interval
 
 # %% ../../nbs/imagine/50_study.ipynb #5b9e7d0b
 STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,),
@@ -153,39 +151,29 @@ STUDY_CONTROLS = (StudyGenerator("random scenes", "noise", (("of", "scenes"),)),
 
 # %% ../../nbs/imagine/50_study.ipynb #5265dca6
 _AT_ONCE = 16 # texts between two ticks of the bar
+_SHARES = 4   # of the texts of one generator and side
 
-# in another process, or here if there are no workers
 def _draw_share(generator: StudyGenerator, texts: Sequence[str], seeds: Sequence[int],
                 folder: str | None, tick) -> None:
-    if parent_process() is not None: # one thread of its own, and the bar is the parent's
-        torch.set_num_threads(1)
-        os.environ["INVARIANT_METRICS_QUIET"] = "1"
     store = PictureStore(generator.open(), folder)
     for start in range(0, len(texts), _AT_ONCE):
         imagined(None, texts[start:start + _AT_ONCE], seeds, language="ignore", long="cut", store=store)
         tick()
 
-def draw_captions(captions: StudyCaptions,
-                  generators: Sequence[StudyGenerator],
-                  seeds: int, seed: int = 0,   # pictures of each text, and where their numbers begin
-                  folder: str | Path | None = None, # where pictures are kept; None: the user's cache
-                  workers: int = 2,            # processes, one thread each; 0 draws in this one
-                 ) -> None:
-    "Draw pictures of all captions and references, and keep them."
+def drawing_pieces(captions: StudyCaptions,
+                   generators: Sequence[StudyGenerator],
+                   seeds: int, seed: int = 0, # pictures of each text, and where their numbers begin
+                   folder: str | Path | None = None, # where pictures are kept; None: the user's cache
+                  ) -> tuple[list[Piece], int]: # what draws all captions and references; ticks in all
+    "Shares of the drawing that know nothing of each other; what is kept already is not drawn again."
     sides = {"pred": list(dict.fromkeys(captions.rows["text"])),
              "target": list(dict.fromkeys(captions.target))}
-    calls = []
-    for generator in generators:
-        for side, texts in sides.items():
-            numbers = derived_seeds(seed, seeds, side)
-            many = max(1, 2*workers)
-            calls += [partial(_draw_share, generator, texts[k::many], numbers, folder) for k in range(many)
-                      if texts[k::many]]
-    total = sum(-(-len(call.args[1])//_AT_ONCE) for call in calls)
-    with progress(total=total, desc="pictures", delay=2) as bar:
-        if workers: share_out(calls, workers, bar, [__name__, "diffusers"])
-        else:
-            for call in calls: call(tick=bar.update)
+    shares = [(generator, side, k, texts[k::_SHARES]) for generator in generators
+              for side, texts in sides.items() for k in range(_SHARES) if texts[k::_SHARES]]
+    pieces = [Piece(f"{generator.name}-{side}-{k}",
+                    partial(_draw_share, generator, texts, derived_seeds(seed, seeds, side), folder))
+              for generator, side, k, texts in shares]
+    return pieces, sum(-(-len(texts)//_AT_ONCE) for *_, texts in shares)
 
 # %% ../../nbs/imagine/50_study.ipynb #618b289c
 def picture_scores(captions: StudyCaptions, model: ImagineModel,
@@ -259,21 +247,6 @@ def auc_table(captions: StudyCaptions,
                 if any(at): rows.append(row(metric, family, view, found.win[at], [v.win[at] for v in each]))
     return pd.DataFrame(rows)
 
-# %% ../../nbs/imagine/50_study.ipynb #6bbd9539
-STUDY_REPS = 9999
-
-def sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missing
-                   generator: np.random.Generator,
-                   reps: int = STUDY_REPS,
-                  ) -> float:              # p of two sides
-    """p-value in (0, 1]: how often swapping the sides of items at random moves the mean as far from zero, the
-    observed sides counted as one swap."""
-    known = difference[np.isfinite(difference)]
-    if not known.any(): return 1.0
-    signs = generator.integers(0, 2, (reps, len(known)))*2 - 1
-    moved = np.abs(signs @ known) >= np.abs(known.sum())*(1 - 1e-12)
-    return float((1 + moved.sum())/(1 + reps))
-
 # %% ../../nbs/imagine/50_study.ipynb #dd87d5d3
 def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales that end at 1
                  metrics: Sequence[str],
@@ -286,24 +259,20 @@ def added_scores(values: Mapping[str, np.ndarray],   # metric -> (P,) on scales 
 def gain_table(captions: StudyCaptions,
                values: Mapping[str, np.ndarray],             # name -> (P,)
                pairs: Sequence[tuple[str, str]],             # names: what is compared, and with what
-               seed: int = 0, reps: int = STUDY_REPS,
+               seed: int = 0, reps: int = 9999, # swaps
               ) -> pd.DataFrame: # a, b, view, gain, ci_low, ci_high, p, p_holm, verdict
     "By how much the first of each pair is right more often than the second, over all violations."
     right = {name: verdicts_of(captions, values[name]) for name in {n for pair in pairs for n in pair}}
     weights = bootstrap_weights(len(captions), 1000, rng(seed, "gains"))
-    rows = []
-    for a, b in pairs:
-        for view in STUDY_VIEWS:
-            of_a = mean_where_known(_violations(right[a], view)) # (N,)
-            of_b = mean_where_known(_violations(right[b], view)) # (N,)
-            difference = of_a - of_b
-            value, low, high = cluster_interval(difference, weights)
-            rows.append(dict(a=a, b=b, view=view, gain=value, ci_low=low, ci_high=high,
-                             p=sign_flip_test(difference, rng(seed, a, b, view), reps)))
-    frame = pd.DataFrame(rows)
-    frame["p_holm"] = holm(frame["p"])
-    sure = np.where(frame["gain"] > 0, "a gain", "a loss")
-    return frame.assign(verdict=np.where(frame["p_holm"] < .05, sure, "no difference shown"))
+    compared = [(a, b, view) for a, b in pairs for view in STUDY_VIEWS]
+    found = []
+    for a, b, view in compared:
+        of_a, of_b = (mean_where_known(_violations(right[name], view)) for name in (a, b)) # (N,) each
+        found.append(contrast_items(of_a - of_b, weights, rng(seed, a, b, view), reps))
+    rows = [dict(a=a, b=b, view=view, gain=one.value, ci_low=one.low, ci_high=one.high, p=one.p,
+                 p_holm=adjusted.p, verdict=adjusted.verdict)
+            for (a, b, view), one, adjusted in zip(compared, found, holm_verdicts(found))]
+    return pd.DataFrame(rows)
 
 # %% ../../nbs/imagine/50_study.ipynb #4bb89124
 # (R,) Spearman's correlation of x and y (n,) under each row of weights (R, n)
@@ -378,31 +347,16 @@ def imagine_names(generator: str) -> tuple[str, str]:
     return f"imagine-image ({generator})", f"imagine-text-image ({generator})"
 
 # %% ../../nbs/imagine/50_study.ipynb #2101135c
-STUDY_TABLES = ("scores", "auc", "gains", "dose")
+class ImagineStudy(Frames):
+    """The tables `scores` (item, side, family, level, text, target, a column for each metric), `auc`, `gains`
+    and `dose`, and as arrays the examples that `study_examples` makes."""
+    what = "study of imagination"
+    record = "imagine.json"
+    packed = "examples.npz"
+    needed = ("scores", "auc", "gains", "dose")
 
-@dataclass(frozen=True, eq=False)
-class ImagineStudy:
-    "The tables and examples of a finished study, read from its folder."
-    folder: Path
-    scores: pd.DataFrame   # item, side, family, level, text, target, and a column for each metric
-    auc: pd.DataFrame      # of `auc_table`
-    gains: pd.DataFrame    # of `gain_table`
-    dose: pd.DataFrame     # of `dose_table`
-    examples: dict         # name -> arrays, as `study_examples` makes them
-    meta: dict             # size, generator, judge, notes, signatures, deviation, items, captions
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "ImagineStudy":
-        "Read a finished study; raises InputError if there is none."
-        folder = Path(folder)
-        about = folder/"imagine.json"
-        if not about.exists():
-            raise InputError(f"no finished study of imagination in {folder}; "
-                             "run `invariant-metrics imagine study`")
-        frames = [load_results(folder/f"{name}.parquet") for name in STUDY_TABLES]
-        with np.load(folder/"examples.npz", allow_pickle=False) as file:
-            examples = {k: file[k] for k in file.files}
-        return cls(folder, *frames, examples, json.loads(about.read_text(encoding="utf-8")))
+    @property
+    def examples(self) -> dict[str, np.ndarray]: return self.arrays
 
 # %% ../../nbs/imagine/50_study.ipynb #2205d44e
 EXAMPLE_FAMILIES = ("color-replaced", "object-replaced", "relation-reversed")
@@ -464,25 +418,72 @@ def _all_scores(captions: StudyCaptions, words: StudyScores, generators: Sequenc
     values["random"] = rng(seed, "random").random(len(captions.rows))
     return StudyScores(values, seeds, words.notes, signatures)
 
-def write_study(folder: Path, captions: StudyCaptions, scores: StudyScores,
-                generators: Sequence[str], examples: Mapping, meta: Mapping, seed: int) -> ImagineStudy:
-    "Turn scores into tables and write them; imagine.json is written last and marks the study as finished."
+def imagination_tables(captions: StudyCaptions, scores: StudyScores, generators: Sequence[str], seed: int,
+                      ) -> dict[str, pd.DataFrame]: # scores, auc, gains, dose
+    "Turn scores into tables."
     metrics = [m for m in scores.values if m in STUDY_METRICS]
     additions, pairs = compared_pairs(metrics, generators)
     with_sums = scores.values | added_scores(scores.values, metrics, additions)
-    frames = {"scores": captions.rows.assign(target=captions.targets, **scores.values),
-              "auc": auc_table(captions, with_sums, scores.seeds),
-              "gains": gain_table(captions, with_sums, pairs, seed),
-              "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
-    for name, frame in frames.items(): save_results(frame, folder/f"{name}.parquet")
-    with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, **examples)
-    of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items() if x.shape[1] > 1}
-    about = {**meta, "notes": [*scores.notes], "signatures": scores.signatures, "deviation": of_seeds,
-             "items": len(captions), "captions": len(captions.rows)}
-    with atomic_write(folder/"imagine.json") as path:
-        path.write_text(json.dumps(about, indent=1), encoding="utf-8")
-    return ImagineStudy.load(folder)
+    return {"scores": captions.rows.assign(target=captions.targets, **scores.values),
+            "auc": auc_table(captions, with_sums, scores.seeds),
+            "gains": gain_table(captions, with_sums, pairs, seed),
+            "dose": dose_table(captions, scores.values, scores.values["chrf"], seed)}
 
+# %% ../../nbs/imagine/50_study.ipynb #8d2af78a
+@dataclass
+class ImaginationWork(Study):
+    "What shapes the numbers of the study."
+    folder: Path
+    learned: StudyGenerator
+    judge: str                            # a card or folder of a CLIP
+    size: ImagineSize
+    seed: int = 0
+    device: str = "cpu"
+    pictures: str | Path | None = None    # where they are kept; None: the user's cache
+
+    title = "pictures"
+    kind = ImagineStudy
+    preload = ("diffusers",)
+
+    @property
+    def own(self) -> list[StudyGenerator]: return [StudyGenerator("exact", "exact"), self.learned]
+
+    @property
+    def generators(self) -> list[StudyGenerator]: return [*self.own, *STUDY_CONTROLS]
+
+    @cached_property
+    def captions(self) -> StudyCaptions: return study_captions(self.size.scenes, self.seed)
+
+    def drawing(self) -> tuple[list[Piece], int]:
+        return drawing_pieces(self.captions, self.generators, self.size.seeds, self.seed, self.pictures)
+
+    def design(self) -> dict:
+        return {"size": self.size._asdict(), "generator": self.learned.spec, "weights": self.learned.weights,
+                "judge": self.judge, "seed": self.seed, "device": self.device}
+
+    def check(self) -> None:
+        self.learned.open()
+        image_text(self.judge, self.device)
+
+    def steps(self) -> tuple[int, int]: return self.drawing()[1], 0
+
+    def pieces(self) -> Iterator[list[Piece]]: yield self.drawing()[0]
+
+    def conclude(self, pieces: Sequence[Piece]) -> ImagineStudy:
+        judge = image_text(self.judge, self.device)
+        words = word_scores(self.captions, device=self.device)
+        scores = _all_scores(self.captions, words, self.generators, judge, self.size, self.seed,
+                             self.pictures)
+        tables = imagination_tables(self.captions, scores, [g.name for g in self.own], self.seed)
+        of_seeds = {name: float(x.std(1, ddof=1).mean()) for name, x in scores.seeds.items()
+                    if x.shape[1] > 1}
+        about = {"size": self.size._asdict(), "generator": self.learned.open().describe(),
+                 "judge": judge.describe(), "notes": [*scores.notes], "signatures": scores.signatures,
+                 "deviation": of_seeds, "items": len(self.captions), "captions": len(self.captions.rows)}
+        examples = study_examples(self.captions, self.own, self.seed, self.pictures)
+        return ImagineStudy(tables, examples, about)
+
+# %% ../../nbs/imagine/50_study.ipynb #2bdd5b9e
 def study_imagination(folder: str | Path,                   # made if absent
                       *, generator: str = "diffusion",      # the learned one: a registered name
                       generator_weights: str | None = None, # None: those that it comes with
@@ -497,17 +498,7 @@ def study_imagination(folder: str | Path,                   # made if absent
     """Draw, score and compare, or go on with an interrupted study; raises InputError on an unknown scale,
     generator or judge."""
     if scale not in IMAGINE_SIZES: raise unknown("scale", scale, IMAGINE_SIZES)
-    folder = Path(folder)
-    size = size or IMAGINE_SIZES[scale]
-    if (folder/"imagine.json").exists(): return ImagineStudy.load(folder)
     learned = StudyGenerator("learned", generator, weights=generator_weights, device=device)
-    own = [StudyGenerator("exact", "exact"), learned]
-    opened = learned.open() # refused here if it is unknown
-    seer = image_text(judge, device)
-    captions = study_captions(size.scenes, seed)
-    words = word_scores(captions, device=device)
-    draw_captions(captions, [*own, *STUDY_CONTROLS], size.seeds, seed, pictures, workers)
-    scores = _all_scores(captions, words, [*own, *STUDY_CONTROLS], seer, size, seed, pictures)
-    examples = study_examples(captions, own, seed, pictures)
-    about = {"size": size._asdict(), "generator": opened.describe(), "judge": seer.describe()}
-    return write_study(folder, captions, scores, [g.name for g in own], examples, about, seed)
+    size = size or IMAGINE_SIZES[scale]
+    work = ImaginationWork(Path(folder), learned, str(judge), size, seed, device, pictures)
+    return run_study(work, workers)

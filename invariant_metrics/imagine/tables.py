@@ -9,6 +9,7 @@ __all__ = ['ADDITIONS', 'TABLE_METRICS', 'ImagineTable', 'table_of_scores', 'ima
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -28,7 +29,7 @@ from ..scoring.sides import listed_metrics, options_of
 
 # %% ../../nbs/imagine/10_tables.ipynb #d7940467
 ADDITIONS = ("image", "text-image", "both")
-_MARKS = {"a gain": "*", "a loss": "!"}
+_MARKS = {"better": "*", "worse": "!"}
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ImagineTable:
@@ -133,10 +134,16 @@ def imagine_table(pred: Sequence[str],                    # N hypotheses
                   human: np.ndarray,                      # (N,) human scores of the hypotheses
                   metrics="translation",                  # of TABLE_METRICS, names with commas, or a list
                   *, source: Sequence[str] | None = None, # N texts to compare with if there are no references
-                  generator=DEFAULT_GENERATOR, generator_options: Mapping = {},
+                  # what draws the pictures: exact, diffusion, vqgan, dvae, biggan, noise, one-picture, or
+                  # package.module:object; default exact
+                  generator=DEFAULT_GENERATOR,
+                  generator_options: Mapping = {},
                   weights: Mapping | None = None,         # "judge", "generator" or a metric -> its weights
-                  seeds: int = 5, seed: int = 0, shared: bool = False,    # as `ImagineModel` takes them
-                  long: str = "refuse", language: str = "warn",           # likewise
+                  seeds: int = 5,                         # number of pictures of each text
+                  seed: int = 0, shared: bool = False,    # as `ImagineModel` takes them
+                  # texts with too many tokens: refuse them, cut them, or split them and draw the parts
+                  long: Literal["refuse", "cut", "split"] = "refuse",
+                  language: Literal["warn", "ignore", "refuse"] = "warn",
                   device: str | None = None, options: Mapping = {},       # of the metrics
                   folder=None,                            # where pictures are kept; None: the user's cache
                   tops: Mapping[str, float] | None = None, cider: str = "tenth", # scales: see `unit_scale`

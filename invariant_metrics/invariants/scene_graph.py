@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SCENES', 'PHRASAL', 'FRONTS', 'SAME', 'WAYS', 'SHARED', 'MISSING', 'EXTRA', 'Entity', 'Graph', 'graph_of', 'parse',
-           'tuples', 'graph_difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw_graphs', 'draw_graph']
+           'tuples', 'graph_difference', 'SceneGraph', 'scene_graph_invariant', 'draw_in', 'draw_graphs']
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #446c0ca9
 from collections.abc import Callable, Sequence
@@ -393,8 +393,3 @@ def draw_graphs(graphs: Sequence[Graph], names: Sequence[str]): # a name for eac
         draw_in(axes, graph, None if graph is graphs[0] else graphs[0], place)
         axes.set_title(name, fontsize=9)
     return figure
-
-# %% ../../nbs/invariants/110_scene_graph.ipynb #da14ace2
-def draw_graph(graph: Graph):
-    "A matplotlib figure of one graph: things as boxes, relations as labeled arrows."
-    return draw_graphs([graph], [""])

@@ -4,21 +4,18 @@
 
 # %% auto #0
 __all__ = ['CLIP_MEASURES', 'STUDENT_ROWS', 'TEACHER', 'BEGINNING', 'SR_CONTRASTS', 'CONTRASTS', 'COMPRESSION_SIZES',
-           'TRAINING_WORLD', 'PART', 'STAGE_ONE', 'STAGE_TWO', 'Measured', 'COMPRESSION_TABLES', 'GradedCaptions',
-           'graded_captions', 'Bench', 'make_bench', 'ask', 'scene_draws', 'measure', 'StudentRow', 'study_lclip',
-           'CompressionSize', 'caption_of', 'CompressionWork', 'bench_of', 'teacher_of', 'make_part', 'training_pairs',
-           'new_student', 'tower_file', 'train_tower', 'file_word', 'student_folder', 'row_folder', 'begin_student',
-           'train_row', 'ask_teacher', 'count_parameters', 'pair_times', 'size_table', 'summary_rows', 'summary_table',
-           'difference_verdict', 'difference_table', 'CompressionStudy', 'read_answers', 'conclude_compression',
-           'do_quietly', 'do_pieces', 'pieces_of', 'training_steps', 'compression_study']
+           'TRAINING_WORLD', 'PART', 'STAGE_ONE', 'STAGE_TWO', 'Measured', 'GradedCaptions', 'graded_captions', 'Bench',
+           'make_bench', 'ask', 'scene_draws', 'measure', 'StudentRow', 'study_lclip', 'CompressionSize', 'caption_of',
+           'CompressionWork', 'bench_of', 'teacher_of', 'part_file', 'make_part', 'training_pairs', 'new_student',
+           'tower_file', 'train_tower', 'file_word', 'student_folder', 'row_folder', 'begin_student', 'train_row',
+           'answers_file', 'ask_teacher', 'count_parameters', 'pair_times', 'size_table', 'summary_table',
+           'difference_table', 'CompressionStudy', 'read_answers', 'compression_tables', 'compression_study']
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #64d264fc
 import json
-import os
 import re
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -27,23 +24,28 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..core import InputError, Signature, progress, rng, unknown
+from ..core import InputError, Signature, rng, unknown
 from ..edits.captions import caption_items, false_facts
 from ..encoders.base import get_encoder
 from ..encoders.image_text import ImageText, image_text
 from ..encoders.lclip import read_lclip, save_lclip
-from ..files import atomic_write, digest, load_results, results_table, save_results
+from ..experiments.contrast import difference_verdict, seed_summary
+from ..experiments.frames import Frames
+from ..experiments.study import Piece, Study
+from ..experiments.work import run_study
+from ..files import digest, load_results, results_table, save_results
 from ..files import save_tensors
 from ..models.colorizer import seeded
 from .distill import STUDY_SEEDS, Teacher, TeacherTexts, open_teacher, student_config
 from .distill import teacher_sizes
 from ..models.multiplexed import LClip, LClipConfig
 from ..people.statistics import AGREEMENTS
-from ..runs import per_scale, share_out
+from ..runs import per_scale
 from ..stats import bootstrap_weights, interval
 from ..training.checkpoint import read_state
 from ..training.distillation import PairData, StagePlan, copy_patches, distill_stage
@@ -263,13 +265,16 @@ def caption_of(scenes: Scenes, i: int, # position in the batch
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #2f8bf379
 @dataclass(frozen=True)
-class CompressionWork:
+class CompressionWork(Study):
     "The folder of the study, and everything that shapes its numbers."
+    title = "students"
+    preload = ("torch._dynamo",)
     folder: Path
     teacher: str            # card or folder of a CLIP
     size: CompressionSize
     seed: int = 0           # of scenes, bench and draws
     device: str = "cpu"
+    seeds: int = 1          # trainings of every row
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #fcf26966
 @cache
@@ -283,11 +288,14 @@ def teacher_of(work: CompressionWork) -> Teacher:
     return open_teacher(work.teacher, work.device)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #af98e63c
+def part_file(work: CompressionWork, part: int) -> Path:
+    "Where some training scenes are kept."
+    return work.folder/"data"/f"part-{part:03d}.safetensors"
+
 @torch.no_grad()
 def make_part(work: CompressionWork, part: int, tick: Callable[[], None] = int) -> None:
     "Write a file of training scenes: pixels, texts and their tokens, and the teacher's vectors of both."
-    path = work.folder/"data"/f"part-{part:03d}.safetensors"
-    if path.exists(): return
+    path = part_file(work, part)
     tower = teacher_of(work).tower
     first = part*PART
     world = make_scenes(min(PART, work.size.scenes - first), seed=TRAINING_WORLD + work.seed, start=first)
@@ -313,8 +321,7 @@ def _read_part(path: Path) -> tuple[dict, list[str]]: # tensors by name, texts
 
 def training_pairs(work: CompressionWork) -> PairData:
     "All files of training scenes as one; raises InputError if one is missing."
-    found = [_read_part(work.folder/"data"/f"part-{k:03d}.safetensors")
-             for k in range(-(-work.size.scenes//PART))]
+    found = [_read_part(part_file(work, k)) for k in range(-(-work.size.scenes//PART))]
     parts = [part for part, _ in found]
     texts = [text for _, some in found for text in some]
     longest = max(part["tokens"].shape[1] for part in parts)
@@ -349,7 +356,6 @@ def train_tower(work: CompressionWork, tower: str, seed: int, tick: Callable[[],
     "Train one tower in stage 1 and write its file; all rows with such a tower start from it."
     path = tower_file(work, tower, seed)
     stage, _, table = tower.partition("-")
-    if path.exists(): return
     student, copied = new_student(work, table == "factorized", seed)
     plan = StagePlan(work.size.steps, work.size.batch, STAGE_ONE, precision="bf16")
     log = distill_stage(student, training_pairs(work), stage, plan, frozen=copied, seed=seed,
@@ -387,7 +393,6 @@ def train_row(work: CompressionWork, row: StudentRow, seed: int, tick: Callable[
     "Train a row in stage 2, then write the student's weights, which every command takes, and its answers."
     folder = row_folder(work, row, seed)
     size = work.size
-    if (folder/"answers.safetensors").exists(): return
     student, copied = begin_student(work, row, seed)
     if row.loss is not None:
         plan = StagePlan(size.pair_steps, size.batch, STAGE_TWO, precision="bf16", loss=row.loss,
@@ -402,10 +407,14 @@ def train_row(work: CompressionWork, row: StudentRow, seed: int, tick: Callable[
     save_tensors(folder/"answers.safetensors", answers)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #978df58f
+def answers_file(work: CompressionWork, system: str, seed: int = 0) -> Path:
+    "Where the answers of a row or of the teacher are kept."
+    place = work.folder/"students"/TEACHER if system == TEACHER else student_folder(work.folder, system, seed)
+    return place/"answers.safetensors"
+
 def ask_teacher(work: CompressionWork, tick: Callable[[], None] = int) -> None:
     "Write the teacher's own answers."
-    path = work.folder/"students"/TEACHER/"answers.safetensors"
-    if not path.exists(): save_tensors(path, ask(teacher_of(work).tower, bench_of(work)))
+    save_tensors(answers_file(work, TEACHER), ask(teacher_of(work).tower, bench_of(work)))
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #db41b8ca
 def count_parameters(model: torch.nn.Module) -> int: # a table that two modules share counts once
@@ -460,41 +469,24 @@ def size_table(work: CompressionWork) -> pd.DataFrame: # system, parameters, meg
 # %% ../../nbs/lclip/40_compression_study.ipynb #67ec5c73
 Measured = Mapping[tuple[str, int], Mapping[str, np.ndarray]] # (row, seed) -> measure -> (1 + R,)
 
-def summary_rows(stats: Mapping[int, np.ndarray]) -> dict: # seed -> (1 + R,): the value, then draws
-    "Mean over seeds with its interval over scenes, and the range of the seeds."
-    each = np.stack([*stats.values()])
-    whole = each.mean(0)
-    ci = interval(whole[0], whole[1:])
-    of_seeds = {"seed_low": each[:, 0].min(), "seed_high": each[:, 0].max(), "seeds": len(each)}
-    return {"value": whole[0], "ci_low": ci.low, "ci_high": ci.high, **of_seeds}
-
-# %% ../../nbs/lclip/40_compression_study.ipynb #6b634ba8
-def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and what `summary_rows` gives
+def summary_table(measured: Measured) -> pd.DataFrame: # system, measure, and what `seed_summary` gives
     "Every measure of every row."
     rows = []
     for system in dict.fromkeys(name for name, _ in measured):
-        seeds = {seed: stats for (name, seed), stats in measured.items() if name == system}
-        for m in CLIP_MEASURES:
-            rows.append({"system": system, "measure": m,
-                         **summary_rows({seed: stats[m] for seed, stats in seeds.items()})})
+        seeds = [stats for (name, _), stats in measured.items() if name == system]
+        rows += [{"system": system, "measure": m, **seed_summary(np.stack([stats[m] for stats in seeds]))}
+                 for m in CLIP_MEASURES]
     return pd.DataFrame(rows)
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #8f864402
-def difference_verdict(row: Mapping) -> str: # of a difference with ci_low, ci_high, seed_low, seed_high
-    "'more' or 'less' if the interval excludes zero and all seeds have that sign, else 'open'."
-    if row["ci_low"] > 0 and row["seed_low"] > 0: return "more"
-    return "less" if row["ci_high"] < 0 and row["seed_high"] < 0 else "open"
-
 # %% ../../nbs/lclip/40_compression_study.ipynb #cb7cf072
-def _difference(measured: Measured, system: str, against: str, m: str,
-               ) -> dict[int, np.ndarray]: # seed -> (1 + R,)
+def _difference(measured: Measured, system: str, against: str, m: str) -> np.ndarray: # (S, 1 + R)
     def other(seed: int) -> np.ndarray: # one teacher for all
         return measured[against, 0 if against == TEACHER else seed][m]
-    return {seed: stats[m] - other(seed) for (name, seed), stats in measured.items() if name == system}
+    return np.stack([stats[m] - other(seed) for (name, seed), stats in measured.items() if name == system])
 
 def difference_table(measured: Measured,
                      contrasts: Sequence[tuple[str, str]] = CONTRASTS,
-                    ) -> pd.DataFrame: # system, against, measure, what `summary_rows` gives, verdict
+                    ) -> pd.DataFrame: # system, against, measure, what `seed_summary` gives, verdict
     "The first row of each contrast minus the second, scene by scene and seed by seed."
     rows = []
     systems = {name for name, _ in measured}
@@ -502,43 +494,25 @@ def difference_table(measured: Measured,
         if not {system, against} <= systems: continue
         for m in CLIP_MEASURES:
             if against == TEACHER and m.startswith("teacher"): continue
-            found = summary_rows(_difference(measured, system, against, m))
+            found = seed_summary(_difference(measured, system, against, m))
             rows.append({"system": system, "against": against, "measure": m, **found,
                          "verdict": difference_verdict(found)})
     return pd.DataFrame(rows)
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #f029f0c7
-COMPRESSION_TABLES = ("results", "summary", "differences", "sizes", "losses")
-
-@dataclass(frozen=True, eq=False)
-class CompressionStudy:
-    "The tables of a finished study, read from its folder."
-    folder: Path
-    results: pd.DataFrame     # columns of files.RESULT_COLUMNS: each row and seed by itself
-    summary: pd.DataFrame     # of `summary_table`
-    differences: pd.DataFrame # of `difference_table`
-    sizes: pd.DataFrame       # of `size_table`
-    losses: pd.DataFrame      # system, seed, step, turn, term, weight, value
-    meta: dict                # settings, seconds, teacher
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "CompressionStudy":
-        "Read a finished study; raises InputError if there is none."
-        folder = Path(folder)
-        about = folder/"compression.json"
-        if not about.exists():
-            raise InputError(f"no finished study of compression in {folder}; "
-                             "run `invariant-metrics lclip study`")
-        frames = [load_results(folder/f"{name}.parquet") for name in COMPRESSION_TABLES]
-        return cls(folder, *frames, json.loads(about.read_text(encoding="utf-8")))
+class CompressionStudy(Frames):
+    """The tables `results` (columns of files.RESULT_COLUMNS, each row and seed by itself), `summary`,
+    `differences`, `sizes`, and `losses` (system, seed, step, turn, term, weight, value)."""
+    what = "study of compression"
+    record = "compression.json"
+    needed = ("results", "summary", "differences", "sizes", "losses")
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #d6916ad7
-def read_answers(work: CompressionWork, seeds: int,
+def read_answers(work: CompressionWork,
                 ) -> dict[tuple[str, int], dict[str, np.ndarray]]: # (row, seed) -> of `ask`
     "The answers of the teacher (seed 0) and of every row."
-    places = {(row.name, seed): row_folder(work, row, seed) for row in STUDENT_ROWS for seed in range(seeds)}
-    places = {(TEACHER, 0): work.folder/"students"/TEACHER} | places
-    found = {key: load_file(place/"answers.safetensors") for key, place in places.items()}
+    keys = [(TEACHER, 0), *((row.name, seed) for row in STUDENT_ROWS for seed in range(work.seeds))]
+    found = {key: load_file(answers_file(work, *key)) for key in keys}
     return {key: {name: x.numpy() for name, x in answers.items()} for key, answers in found.items()}
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #12fee67c
@@ -554,10 +528,10 @@ def _result_row(key: tuple[str, int], name: str, stat: np.ndarray, work: Compres
     return {**about, "system": system, "alpha": np.nan, "seed": seed, **found,
             "signature": str(signature.extended(metric=name))}
 
-def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> CompressionStudy:
-    "Turn the answers into tables and write them; compression.json is last and marks the study as finished."
+def compression_tables(work: CompressionWork) -> dict[str, pd.DataFrame]: # by name
+    "Turn the answers into the tables of CompressionStudy."
     bench = bench_of(work)
-    answers = read_answers(work, seeds)
+    answers = read_answers(work)
     size = work.size
     draws = scene_draws(bench, size.reps, work.seed)
     measured = {key: measure(given, answers[TEACHER, 0], bench, draws) for key, given in answers.items()}
@@ -567,58 +541,42 @@ def conclude_compression(work: CompressionWork, seeds: int, meta: Mapping) -> Co
     rows = [_result_row(key, name, stat, work, signature) for key, stats in measured.items()
             for name, stat in stats.items()]
     logs = [load_results(path) for path in sorted(work.folder.glob("students/*/log.parquet"))]
-    tables = {"results": results_table(rows), "summary": summary_table(measured),
-              "differences": difference_table(measured), "sizes": size_table(work),
-              "losses": pd.concat(logs, ignore_index=True)}
-    for name in COMPRESSION_TABLES: save_results(tables[name], work.folder/f"{name}.parquet")
-    with atomic_write(work.folder/"compression.json") as path:
-        path.write_text(json.dumps(meta, indent=1), encoding="utf-8")
-    return CompressionStudy.load(work.folder)
-
-# %% ../../nbs/lclip/40_compression_study.ipynb #147f6648
-def do_quietly(piece: Callable[[Callable], None], tick: Callable[[], None]) -> None: # in a process of its own
-    "Do one piece with one torch thread and nothing on standard error."
-    sys.stderr = open(os.devnull, "w")
-    torch.set_num_threads(1)
-    piece(tick=tick)
-
-def do_pieces(pieces: Sequence[Callable], workers: int, bar) -> None: # each takes `tick`
-    "Do all pieces, in this process if there are no workers."
-    if not workers:
-        for piece in pieces: piece(tick=bar.update)
-    else:
-        share_out([partial(do_quietly, piece) for piece in pieces], workers, bar, [__name__, "torch._dynamo"])
+    return {"results": results_table(rows), "summary": summary_table(measured),
+            "differences": difference_table(measured), "sizes": size_table(work),
+            "losses": pd.concat(logs, ignore_index=True)}
 
 # %% ../../nbs/lclip/40_compression_study.ipynb #1a8b3e26
-def pieces_of(work: CompressionWork, seeds: int) -> list[list[Callable]]:
-    "The rounds of the study; a piece whose file exists returns at once."
-    parts = range(-(-work.size.scenes//PART))
-    towers = [(tower, seed) for tower in ("vision", "text-full", "text-factorized") for seed in range(seeds)]
-    rows = [(row, seed) for row in STUDENT_ROWS for seed in range(seeds)]
-    data = [partial(ask_teacher, work), *(partial(make_part, work, k) for k in parts)]
-    return [data, [partial(train_tower, work, *one) for one in towers],
-            [partial(train_row, work, *one) for one in rows]]
+CompressionWork.kind = CompressionStudy
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #0fec367b
-def training_steps(work: CompressionWork, seeds: int,
-                  ) -> tuple[int, int]: # of the whole study, and how many are done
-    "How many training steps there are, counted in checkpoints."
+@patch
+def design(self: CompressionWork) -> dict:
+    return {"size": asdict(self.size), "measures": [*CLIP_MEASURES], "seeds": self.seeds, "seed": self.seed,
+            "teacher": teacher_of(self).tower.revision, "device": self.device}
+
+@patch
+def steps(self: CompressionWork) -> tuple[int, int]:
     trained = sum(row.loss is not None for row in STUDENT_ROWS)
-    steps = seeds*(3*work.size.steps + trained*work.size.pair_steps)
+    steps = self.seeds*(3*self.size.steps + trained*self.size.pair_steps)
     kept = [path for where in ("towers/*", "students/*/training")
-            for path in work.folder.glob(f"{where}/checkpoint.safetensors")]
+            for path in self.folder.glob(f"{where}/checkpoint.safetensors")]
     return steps, sum(read_state(path, header_only=True)[1]["step"] for path in kept)
 
-# %% ../../nbs/lclip/40_compression_study.ipynb #be6d411b
-def _finished(folder: Path, settings: Mapping) -> bool: # InputError if the folder has other settings
-    begun = folder/"settings.json"
-    found = folder/"compression.json"
-    if begun.exists() and json.loads(begun.read_text(encoding="utf-8")) != settings:
-        raise InputError(f"{folder} holds a study with other settings; choose another folder")
-    if not begun.exists():
-        with atomic_write(begun) as path: path.write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    return found.exists()
+@patch
+def pieces(self: CompressionWork) -> Iterator[list[Piece]]:
+    seeds = range(self.seeds)
+    yield [Piece("teacher", partial(ask_teacher, self), answers_file(self, TEACHER)),
+           *(Piece(f"part-{k}", partial(make_part, self, k), part_file(self, k))
+             for k in range(-(-self.size.scenes//PART)))]
+    yield [Piece(f"{tower}-s{k}", partial(train_tower, self, tower, k), tower_file(self, tower, k), k)
+           for tower in ("vision", "text-full", "text-factorized") for k in seeds]
+    yield [Piece(f"{file_word(row.name)}-s{k}", partial(train_row, self, row, k),
+                 answers_file(self, row.name, k), k) for row in STUDENT_ROWS for k in seeds]
 
+@patch
+def conclude(self: CompressionWork, pieces: Sequence[Piece]) -> CompressionStudy:
+    return CompressionStudy(compression_tables(self), meta={"threads": torch.get_num_threads()})
+
+# %% ../../nbs/lclip/40_compression_study.ipynb #be6d411b
 def compression_study(folder: str | Path,                 # made if absent
                       *, teacher: str = "embedded-clip",  # card or folder of a CLIP in transformers' form
                       scale: str = "default",             # "quick", "default" or "full"
@@ -630,16 +588,6 @@ def compression_study(folder: str | Path,                 # made if absent
                      ) -> CompressionStudy:
     "Train, ask and compare all rows, or go on with it; raises InputError on an unknown scale or teacher."
     if scale not in COMPRESSION_SIZES: raise unknown("scale", scale, COMPRESSION_SIZES)
-    work = CompressionWork(Path(folder), str(teacher), size or COMPRESSION_SIZES[scale], seed, device)
-    revision = teacher_of(work).tower.revision
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
-    settings = {"size": asdict(work.size), "measures": [*CLIP_MEASURES], "seeds": seeds, "seed": seed,
-                "teacher": revision, "device": device}
-    if _finished(work.folder, settings): return CompressionStudy.load(folder)
-    begun = time.perf_counter()
-    steps, before = training_steps(work, seeds)
-    with progress(desc="students", total=steps, initial=before, delay=0) as bar:
-        for pieces in pieces_of(work, seeds): do_pieces(pieces, workers, bar)
-    took = time.perf_counter() - begun
-    about = {"settings": settings, "seconds": took, "threads": torch.get_num_threads(), "workers": workers}
-    return conclude_compression(work, seeds, about)
+    size = size or COMPRESSION_SIZES[scale]
+    return run_study(CompressionWork(Path(folder), str(teacher), size, seed, device, seeds), workers)

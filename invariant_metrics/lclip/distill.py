@@ -366,21 +366,26 @@ def _train(out: Path, meta: dict, work: _Work) -> LClip: # resumable; raises Key
     return student.eval().cpu()
 
 # %% ../../nbs/lclip/00_distill.ipynb #2ce2a479
-def distill(data="scenes",                          # "scenes", a folder of pictures, or a file of captions
+def distill(data="scenes",        # folder of pictures, file of captions, or scenes for the package's own
             out: str | Path = "runs/lclip",         # the run folder
             teacher="embedded-clip",                # card, folder, organization/model@commit; or several
-            *, captions: str | Path | None = None,  # their file, as `load_pairs` takes it
-            texts: str | Path | None = None,        # a file of further captions, for the text tower
-            pictures: str | Path | None = None,     # a folder of further pictures, for the image tower
-            student="small",                        # as `student_config` takes it
+            # captions of the pictures: COCO, dataset_*.json, Flickr, .jsonl, .csv, .tsv
+            *, captions: str | Path | None = None,
+            texts: str | Path | None = None,        # a file of more captions for the text tower, e.g. a .tsv
+            pictures: str | Path | None = None,     # a folder of more pictures for the image tower
+            # small, paper (full size), or a JSON file of fields such as vision.width
+            student="small",
             recipe: str = "small",                  # or "paper"
             scale: str = "default",                 # of the small recipe
             steps: Mapping[str, int] | None = None, # stage -> steps
             first: bool | None = None, # pairs: a picture's first caption only; None: as the recipe
-            prefix: str = "A photo depicts ",       # CLIPScore's; texts are read with and without
+            # words in front of captions; the text tower reads each caption with and without them
+            prefix: str = "A photo depicts ",
             long: str = "refuse",                   # or "cut": captions over the context
             skip_bad: bool = False,                 # leave out pictures that are missing or damaged
-            views: int | None = None,               # of pictures in the stage of pairs; None: as the recipe
+            # number of fixed variations of each picture in the stage of pairs; the first is the picture
+            # itself; default 1, in the paper 8
+            views: int | None = None,
             variation: Variation = Variation(),     # how views differ
             copy: bool = True,                      # the teacher's patch layers, if sizes agree
             seed: int = 0,

@@ -193,8 +193,8 @@ def read_settings(folder: str | Path) -> dict: # size, fit, mean, std, context, 
 # %% ../../nbs/lclip/10_export.ipynb #6b8a01d6
 def export_lclip(student,           # a student's folder, or a card
                  out: str | Path,   # the folder that is written
-                 quantize: bool = False,  # weights of 8 bits: a quarter of the size, other scores
-                 overwrite: bool = False, # whether `out` may hold an exported student
+                 quantize: bool = False,  # weights of 8 bits: a quarter of the size, and different scores
+                 overwrite: bool = False, # replace an exported student in the folder
                 ) -> Path:          # `out`
     "Both towers as ONNX with all that a score needs; raises InputError if they differ from the student."
     need_onnx()

@@ -20,10 +20,11 @@ import pandas as pd
 
 from .. import plots
 from ..core import InputError
+from ..experiments.contrast import difference_verdict
 from ..experiments.report import (Item, Part, Report, answer_lines, answer_rows,
                                                   count_panel, explain, part_files, pivot, table)
 from .compression_study import (BEGINNING, CLIP_MEASURES, SR_CONTRASTS, STUDENT_ROWS,
-                                                       TEACHER, CompressionStudy, difference_verdict)
+                                                       TEACHER, CompressionStudy)
 from ..plots import cell, join_names, number, short, with_interval
 from ..runs import read_run
 
@@ -48,12 +49,6 @@ def in_points(measure: str) -> bool:
     return not measure.startswith(("tau", "teacher"))
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #08c57422
-_THREE = {"more": "better", "less": "worse", "open": "not shown"} # verdicts of a study
-
-def _verdict(row: Mapping) -> str: # better, worse, not shown
-    verdict = difference_verdict(row)
-    return _THREE.get(verdict, verdict)
-
 def count_verdicts(differences: pd.DataFrame, # of a study
                    system: str,
                    against: str,
@@ -61,8 +56,7 @@ def count_verdicts(differences: pd.DataFrame, # of a study
     "In how many of the judging measures a system is surely better or worse than another, or neither."
     part = differences[(differences["system"] == system) & (differences["against"] == against)
                        & differences["measure"].isin(_JUDGING)]
-    verdicts = part["verdict"].replace(_THREE)
-    return {name: int((verdicts == name).sum()) for name in _THREE.values()}
+    return {name: int((part["verdict"] == name).sum()) for name in ("better", "worse", "not shown")}
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #d595091f
 def regulator_verdict(counts: Mapping[str, int]) -> str: # of `count_verdicts`
@@ -125,7 +119,7 @@ def contrastive_answer(study: CompressionStudy) -> tuple[str, str]:
         row = _row(study.differences, system=name, against=BEGINNING, measure="image-to-text@1")
         loss = "loss {:.2f} → {:.2f}".format(*first_and_last(study, name))
         parts.append(f"{name.removeprefix('contrastive').strip(' ,')}: {loss}, retrieval "
-                     f"{_MOVES[_verdict(row)]}, {difference_text(row)}")
+                     f"{_MOVES[difference_verdict(row)]}, {difference_text(row)}")
     return "The contrastive loss in stage 2", "against its beginning: " + "; ".join(parts) + "."
 
 # %% ../../nbs/lclip/60_lclip_report.ipynb #a690e0c8
@@ -144,7 +138,7 @@ _COLLAPSE = 0.1 # share of pairs of words: the margin of RepetitionAlarm
 
 def collapse_verdict(row: Mapping) -> str: # of a contrast in repetition
     "Whether captions collapse, in how many seeds, or only repeat themselves more."
-    side = _verdict(row)
+    side = difference_verdict(row)
     if side != "better": return "no, it repeats less" if side == "worse" else "not surely"
     if row["seed_high"] < _COLLAPSE: return "no, but it surely repeats more"
     return "yes, in all seeds" if row["seed_low"] >= _COLLAPSE else "yes, but not in all seeds"
@@ -191,9 +185,9 @@ def relation_answer(answers: pd.DataFrame,
     rows = [row for row in all_rows if row["system"].startswith("mix")]
     if not rows: return []
     best = max(rows, key=lambda row: row["value"])
-    sure = [reward_name(row["system"]) for row in rows if _verdict(row) == "better"]
+    sure = [reward_name(row["system"]) for row in rows if difference_verdict(row) == "better"]
     verdict = {"better": "surely more", "worse": "surely less",
-               "not shown": "not surely another number"}[_verdict(best)]
+               "not shown": "not surely another number"}[difference_verdict(best)]
     alone = next((row for row in all_rows if row["system"] == "l-clipscore"), None)
     also = f" L-CLIPScore alone: {_change(alone)}." if alone else ""
     return [("The mixture that keeps most relations is",
@@ -207,7 +201,7 @@ def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
     lines = []
     for row in _contrasts(answers, "self-preference", "own-judge-advantage"):
         verdict = {"better": "yes, each finds more gain in its own captioner", "worse": "no, the contrary",
-                   "not shown": "not surely"}[_verdict(row)]
+                   "not shown": "not surely"}[difference_verdict(row)]
         lines.append((f"Do {reward_name(row['system'])} and {reward_name(row['against'])} favor their own?",
                       f"{verdict}: {_change(row)} by the judge a captioner was trained on against the "
                       "other."))
@@ -216,7 +210,7 @@ def preference_answers(answers: pd.DataFrame) -> list[tuple[str, str]]:
     for row in _contrasts(answers, "self-preference"):
         if row["metric"] == "own-judge-advantage": continue
         true = exact.get((row["system"], row["against"]))
-        verdict = _verdict(row).replace("not shown", "not surely better or worse")
+        verdict = difference_verdict(row).replace("not shown", "not surely better or worse")
         also = f"; of what both say, the true share differs by {_change(true)}" if true else ""
         lines.append((f"{reward_name(row['system'])} finds its own captioner",
                       f"{verdict} than that of {reward_name(row['against'])}: {_change(row)}{also}."))
@@ -287,7 +281,7 @@ def contrast_table(study) -> dict:
     frame = study.differences
     frame = frame.assign(contrast=frame["system"] + " − " + frame["against"])
     def at(row: Mapping) -> dict:
-        return _difference_cell(row, in_points(row["measure"]), _verdict(row) != "not shown")
+        return _difference_cell(row, in_points(row["measure"]), row["verdict"] != "not shown")
     return pivot("Differences scene by scene; bold: sure", "contrast", frame, "contrast", "measure", at,
                  measures, head=_MEASURE_HEADS.get)
 

@@ -6,35 +6,37 @@
 __all__ = ['LIKELIHOOD', 'REWARD_ARMS', 'REWARD_SIZES', 'JUDGES', 'DISTILLED', 'TRUTH', 'PAIRS', 'SHOWN_EXAMPLES', 'RewardArm',
            'RewardSize', 'RewardWork', 'study_parts', 'train_likelihood', 'measure_likelihood', 'train_reward',
            'read_piece', 'see_pictures', 'Measurements', 'reward_answers', 'cross_gains', 'own_student', 'RewardStudy',
-           'reward_study']
+           'reward_result', 'reward_study']
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #0d418dd1
 import json
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from fastcore.basics import patch
 from safetensors.torch import load_file
 
-from ..core import (InputError, Signature, announce, check_range, few_threads, progress, rng,
-                                    unknown)
+from ..core import InputError, Signature, announce, check_range, few_threads, rng, unknown
 from ..encoders.base import get_encoder
 from ..encoders.image_text import ImageText, image_text
-from ..files import (atomic_write, digest, load_results, results_table, save_results,
-                                     save_tensors)
 from ..encoders.lclip import read_lclip
+from ..experiments.contrast import seed_summary
+from ..experiments.frames import Frames
+from ..experiments.study import Piece, Study
+from ..experiments.work import run_study
+from ..files import atomic_write, digest, results_table, save_results, save_tensors
 from .distill import STUDY_SEEDS, distill
 from .supervise import RECIPES, WORD_METRICS, CaptionerRecipe, CaptionPart, CaptionTask
 from .supervise import caption_rows, likelihood_stage, load_captioner, measure_captions
 from .supervise import picture_vectors, reward_stage, save_captioner, scene_parts
 from ..metrics.base import ItemMetric, Rows, SingleMetric, get_metric
-from ..runs import per_scale, share_out
-from ..stats import bootstrap_weights, interval
+from ..runs import per_scale
+from ..stats import bootstrap_weights
 from ..training.rewards import ClipReward
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #4f739f32
@@ -66,13 +68,18 @@ JUDGES = {"l-clipscore": ("student", False), "refl-clipscore": ("student", True)
           "twin-l-clipscore": ("twin", False), "clipscore": ("teacher", False)}
 
 @dataclass(frozen=True)
-class RewardWork:
-    "What all pieces of the study share."
+class RewardWork(Study):
+    "What all pieces of the study share, and everything that shapes its numbers."
+    title = "rewards"
     folder: Path
     recipe: CaptionerRecipe
     weights: tuple[tuple[str, str], ...] # judge -> card or folder of a CLIP
-    scale: str = "default"               # of the twin's distillation
+    like: str = "default"                # scale of a student's distillation
     device: str = "cpu"
+    systems: tuple[str, ...] = tuple(REWARD_ARMS) # rewards to train with
+    scale: str = "default"               # of REWARD_SIZES
+    seeds: int = 1                       # captioners of each kind
+    seed: int = 0                        # of the bootstrap over pictures
 
     @property
     def teacher(self) -> str: return dict(self.weights)["teacher"]
@@ -97,7 +104,6 @@ def study_parts(recipe: CaptionerRecipe, device: str) -> dict[str, CaptionPart]:
 def train_likelihood(work: RewardWork, seed: int, tick: Callable[[], None] = int) -> None:
     "Train the captioner of a seed that all others start from, unless its weights are there."
     place = work.place(LIKELIHOOD, seed)
-    if (place/"captioner.safetensors").exists(): return
     few_threads()
     task = CaptionTask(study_parts(work.recipe, work.device), work.recipe, place, seed, work.device, tick)
     network, _ = likelihood_stage(task)
@@ -121,7 +127,6 @@ def measure_likelihood(work: RewardWork, seed: int, tick: Callable[[], None] = i
     "Let the likelihood captioner of a seed write its captions, measure them, and save them as a piece."
     place = work.place(LIKELIHOOD, seed)
     begun = time.perf_counter()
-    if (place/"piece.json").exists(): return
     few_threads()
     task = CaptionTask(study_parts(work.recipe, work.device), work.recipe, place, seed, work.device)
     network = load_captioner(place/"captioner.safetensors")[0].to(work.device)
@@ -134,7 +139,6 @@ def train_reward(work: RewardWork, system: str, seed: int, tick: Callable[[], No
     place = work.place(system, seed)
     arm = REWARD_ARMS[system]
     begun = time.perf_counter()
-    if (place/"piece.json").exists(): return
     few_threads()
     task = CaptionTask(study_parts(work.recipe, work.device), work.recipe, place, seed, work.device, tick)
     network = load_captioner(work.place(LIKELIHOOD, seed)/"captioner.safetensors")[0].to(work.device)
@@ -168,7 +172,7 @@ def see_pictures(work: RewardWork, judge: str, tick: Callable[[], None] = int) -
     few_threads()
     place = Path(dict(work.weights)[judge])
     if place == work.folder/judge/"student":
-        distill("scenes", place.parent, work.teacher, seed=DISTILLED[judge], scale=work.scale)
+        distill("scenes", place.parent, work.teacher, seed=DISTILLED[judge], scale=work.like)
     for part in study_parts(work.recipe, work.device).values(): picture_vectors(work.judge(judge), part)
     tick()
 
@@ -196,12 +200,9 @@ class Measurements:
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #e236ef85
 def _compared(of: np.ndarray, base: np.ndarray, n: int) -> dict: # both (seeds, 1 + R)
-    difference = of - base
-    mean = difference.mean(0) # (1 + R,)
-    ci = interval(mean[0], mean[1:])
-    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": mean[0], "ci_low": ci.low,
-            "ci_high": ci.high, "seed_low": difference[:, 0].min(),
-            "seed_high": difference[:, 0].max(), "n": n}
+    found = seed_summary(of - base)
+    ends = {name: found[name] for name in ("ci_low", "ci_high", "seed_low", "seed_high")}
+    return {"value": of[:, 0].mean(), "base": base[:, 0].mean(), "difference": found["value"], **ends, "n": n}
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #7a3c6a08
 # gains that judges see in their own captioner, and in the other's; means over both judges, (seeds, 1 + R)
@@ -265,93 +266,84 @@ def own_student(teacher: str | Path) -> str | None: # a card
             else None)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #b3b37ee5
-@dataclass(frozen=True, eq=False)
-class RewardStudy:
-    "Tables, answers and examples of a reward study."
-    folder: Path
-    results: pd.DataFrame   # results table, a row per system, seed and metric
-    answers: pd.DataFrame   # a row per contrast
-    cross: pd.DataFrame     # gains by reward and judge
-    about: dict             # settings, seconds, alarms, notes
-    examples: list[dict]    # picture (3, H, W) uint8, captions by system
+class RewardStudy(Frames):
+    "The tables `results` (a row per system, seed and metric), `answers` (per contrast) and `cross` (gains)."
+    what = "study of rewards"
+    record = "rewards.json"
+    packed = "examples.npz"
+    needed = ("results", "answers", "cross")
 
-    @classmethod
-    def load(cls, folder: str | Path) -> "RewardStudy":
-        "The study of a folder; raises InputError if it is not finished."
-        folder = Path(folder)
-        if not (folder/"rewards.json").exists():
-            raise InputError(f"{folder} holds no finished study of rewards; run: "
-                             "invariant-metrics lclip study --parts rewards")
-        frames = [load_results(folder/f"{name}.parquet") for name in ("results", "answers", "cross")]
-        captions = json.loads((folder/"examples.json").read_text(encoding="utf-8"))
-        pictures = np.load(folder/"examples.npz")["pictures"]
-        about = json.loads((folder/"rewards.json").read_text(encoding="utf-8"))
-        examples = [{"picture": p, "captions": c} for p, c in zip(pictures, captions)]
-        return cls(folder, *frames, about, examples)
+    @property
+    def examples(self) -> list[dict]: # picture (3, H, W) uint8, captions by system
+        "A few pictures with what every captioner says of them."
+        captions = self.meta.get("examples")
+        if captions is None: # an older study
+            captions = json.loads((self.folder/"examples.json").read_text(encoding="utf-8"))
+        return [{"picture": p, "captions": c} for p, c in zip(self.arrays["pictures"], captions)]
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #6e36969a
 SHOWN_EXAMPLES = 6
 
-def _write_examples(folder: Path, work: RewardWork, m: Measurements) -> None:
+# pictures (n, 3, H, W) uint8, and a caption of each by every system and a person
+def _examples(work: RewardWork, m: Measurements) -> tuple[np.ndarray, list[dict]]:
     part = study_parts(work.recipe, work.device)["test"]
     pictures = np.stack([(255*rgb).round().byte().numpy()
                          for rgb, _ in zip(part.pictures(), range(SHOWN_EXAMPLES))])
     people = [refs[0] for refs in part.corpus.references]
     captions = [{"people": people[i], **{s: m.pieces[s, 0][1]["texts"][i] for s in m.systems}}
                 for i in range(len(pictures))]
-    with atomic_write(folder/"examples.npz") as path: np.savez_compressed(path, pictures=pictures)
-    with atomic_write(folder/"examples.json") as path: path.write_text(json.dumps(captions), encoding="utf-8")
+    return pictures, captions
 
-def _conclude(work: RewardWork, m: Measurements, about: Mapping) -> None:
-    folder = work.folder
+def reward_result(work: RewardWork) -> RewardStudy:
+    "Tables, examples and notes of all pieces."
+    announce("rewards: intervals")
+    reps = REWARD_SIZES[work.scale].reps
+    m = Measurements(work, [LIKELIHOOD, *work.systems], work.seeds, reps, work.seed)
     rows = []
     for (system, k), (measured, _) in m.pieces.items():
         alpha = REWARD_ARMS[system].clip_weight if system in REWARD_ARMS else float("nan")
         rows += caption_rows(system, alpha, k, measured, m.weights, "scenes", work.recipe.model)
-    save_results(results_table(rows), folder/"results.parquet")
-    save_results(reward_answers(m), folder/"answers.parquet")
-    save_results(cross_gains(m), folder/"cross.parquet")
-    _write_examples(folder, work, m)
+    pictures, captions = _examples(work, m)
     pieces = {f"{system}-s{k}": piece for (system, k), (_, piece) in m.pieces.items()}
-    alarms = {name: piece["alarm"] for name, piece in pieces.items() if "alarm" in piece}
-    seconds = {name: piece["seconds"] for name, piece in pieces.items()}
-    with atomic_write(folder/"rewards.json") as path:
-        path.write_text(json.dumps({**about, "alarms": alarms, "piece seconds": seconds}, indent=1),
-                        encoding="utf-8")
-
-# %% ../../nbs/lclip/30_reward_study.ipynb #3453fcdc
-def _same_study(folder: Path, settings: Mapping) -> None:
-    wanted = json.loads(json.dumps(settings)) # as JSON gives them back
-    stored = folder/"settings.json"
-    if not stored.exists():
-        with atomic_write(stored) as path: path.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
-    found = json.loads(stored.read_text(encoding="utf-8"))
-    differ = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
-    if differ:
-        raise InputError(f"{folder} holds a study of rewards with other settings "
-                         f"({', '.join(differ[:3])}); choose another folder")
+    about = {"notes": [], "examples": captions,
+             "alarms": {name: piece["alarm"] for name, piece in pieces.items() if "alarm" in piece},
+             "piece seconds": {name: piece["seconds"] for name, piece in pieces.items()}}
+    tables = {"results": results_table(rows), "answers": reward_answers(m), "cross": cross_gains(m)}
+    return RewardStudy(tables, {"pictures": pictures}, about)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #2e9f0189
-# two lists of pieces; those of one list are independent
-def _rounds(work: RewardWork, systems: Sequence[str], seeds: int) -> list[list[Callable]]:
+RewardWork.kind = RewardStudy
+
+@patch
+def design(self: RewardWork) -> dict:
+    own = {name: str(self.folder/name/"student") for name in DISTILLED}
+    origin = {name: "distilled here" if place == own.get(name) else self.judge(name).describe()
+              for name, place in self.weights}
+    return {"scale": self.scale, "seeds": self.seeds, "seed": self.seed, "systems": list(self.systems),
+            "recipe": digest(repr(self.recipe)), "judges": origin, "exact": "relations of things so named"}
+
+@patch
+def steps(self: RewardWork) -> tuple[int, int]:
+    train = self.recipe.scenes[0]
+    of_arms = len(self.systems)*self.recipe.reward.length(train)
+    return self.seeds*(self.recipe.likelihood.length(5*train) + of_arms + 1) + len(self.weights), 0
+
+@patch
+def pieces(self: RewardWork) -> Iterator[list[Piece]]:
+    seeds = range(self.seeds)
+    def of(what: Callable, system: str, seed: int, *words) -> Piece:
+        name = "captioner.safetensors" if what is train_likelihood else "piece.json"
+        run = partial(what, self, *words, seed)
+        return Piece(f"{what.__name__}-{system}-s{seed}", run, self.place(system, seed)/name, seed)
     # distilling takes longest, so it comes first
-    judges = sorted((judge for judge, _ in work.weights), key=lambda judge: judge == "teacher")
-    first = [partial(see_pictures, work, judge) for judge in judges]
-    begin = [partial(train_likelihood, work, k) for k in range(seeds)]
-    measured = [partial(measure_likelihood, work, k) for k in range(seeds)]
-    arms = [partial(train_reward, work, s, k) for k in range(seeds) for s in systems]
-    return [[first[0], *begin, *first[1:]], [*measured, *arms]]
+    judges = sorted((judge for judge, _ in self.weights), key=lambda judge: judge == "teacher")
+    yield [*(Piece(f"judge-{judge}", partial(see_pictures, self, judge)) for judge in judges),
+           *(of(train_likelihood, LIKELIHOOD, k) for k in seeds)]
+    yield [*(of(measure_likelihood, LIKELIHOOD, k) for k in seeds),
+           *(of(train_reward, system, k, system) for k in seeds for system in self.systems)]
 
-# in a process of its own, without bars beside the study's
-def _quiet(piece: Callable, tick: Callable[[], None] = int) -> None:
-    os.environ["INVARIANT_METRICS_QUIET"] = "1"
-    piece(tick=tick)
-
-def _do(pieces: Sequence[Callable], workers: int, bar) -> None:
-    if workers:
-        share_out([partial(_quiet, piece) for piece in pieces], workers, bar, [__name__])
-    else:
-        for piece in pieces: piece(tick=bar.update)
+@patch
+def conclude(self: RewardWork, pieces: Sequence[Piece]) -> RewardStudy: return reward_result(self)
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #d070e34c
 def reward_study(
@@ -381,20 +373,6 @@ def reward_study(
     judges = [name for name in given if name != "twin" or twin or "twin" in needed]
     weights = {name: str(given[name] or folder/name/"student") for name in judges}
     like = "quick" if scale == "quick" else "default" # students are distilled as the package's own was
-    work = RewardWork(folder, RECIPES[size.recipe], tuple(weights.items()), like, device or "cpu")
-    origin = {name: work.judge(name).describe() if given[name] else "distilled here" for name in weights}
-    settings = {"scale": scale, "seeds": seeds, "seed": seed, "systems": list(systems),
-                "recipe": digest(repr(work.recipe)), "judges": origin,
-                "exact": "relations of things so named"}
-    _same_study(folder, settings)
-    if (folder/"rewards.json").exists(): return RewardStudy.load(folder)
-    begun = time.perf_counter()
-    train = work.recipe.scenes[0]
-    seed_steps = work.recipe.likelihood.length(5*train) + len(systems)*work.recipe.reward.length(train) + 1
-    steps = seeds*seed_steps + len(weights)
-    with progress(desc="rewards", total=steps) as bar:
-        for pieces in _rounds(work, systems, seeds): _do(pieces, workers, bar)
-    announce("rewards: intervals")
-    m = Measurements(work, [LIKELIHOOD, *systems], seeds, size.reps, seed)
-    _conclude(work, m, {"settings": settings, "seconds": time.perf_counter() - begun, "notes": []})
-    return RewardStudy.load(folder)
+    work = RewardWork(folder, RECIPES[size.recipe], tuple(weights.items()), like, device or "cpu",
+                      tuple(systems), scale, seeds, seed)
+    return run_study(work, workers)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -396,16 +397,19 @@ def _finish(task: CaptionTask, folder: Path, network: TextGenerator,
 @checked_arguments
 def supervise(
     out: str | Path,                           # the run folder
-    # captions of your own pictures: a file, or a folder with one; None: scenes
+    # captions of your pictures, a file or a folder with one; default the package's scenes
     data: str | Path | None = None,
     # the CLIP that supervises: a card, a folder, organization/model@commit
     judge: str | Path = "embedded-lclip",
-    clip_weight: float = 0.5,                  # a: 0 is CIDEr-D alone, 1 the CLIP alone
-    references: bool = False,                  # RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
-    scales: str = "raw",                       # or "normalized": each reward by its deviation on references
-    recipe: str = "default",                   # of RECIPES
-    model: str | None = None,                  # captioner; None: the recipe's
-    region_features: str | Path | None = None, # of a detector, for your pictures, instead of the grid
+    clip_weight: float = 0.5,  # share of the CLIP in the reward: 0 is CIDEr-D alone, 1 the CLIP alone
+    references: bool = False,  # reward with RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
+    # mix the rewards as they are, or each divided by its deviation on references
+    scales: Literal["raw", "normalized"] = "raw",
+    # how long to train, and with which optimizer
+    recipe: Literal["quick", "default", "full", "paper", "paper-new", "code"] = "default",
+    model: str | None = None,  # network of the captioner; default by recipe
+    # features of a detector for your pictures (.npz, .tsv), instead of the grid
+    region_features: str | Path | None = None,
     seed: int = 0, device: str = "cpu",
     reps: int = 1000,                          # bootstrap replicates
     resume: bool = False, overwrite: bool = False,

@@ -34,6 +34,7 @@ from ..stats import cluster_labels
 # %% ../../nbs/metrics/000_base.ipynb #a89e6ea0
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/000_base.ipynb #3e90bf67
 def array_library(x): # the module torch or numpy

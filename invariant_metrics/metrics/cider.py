@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ORDER', 'FORMAT', 'LENGTH_SIGMA', 'document_counts', 'DocumentFrequencies', 'document_frequencies',
-           'merge_frequencies', 'save_frequencies', 'load_frequencies', 'cider_rows', 'cider_notes', 'cider_d', 'cider',
-           'cider_d_metric', 'cider_metric', 'cider_reward']
+           'save_frequencies', 'load_frequencies', 'cider_rows', 'cider_notes', 'cider_d', 'cider', 'cider_d_metric',
+           'cider_metric', 'cider_reward']
 
 # %% ../../nbs/metrics/160_cider.ipynb #0c7146a1
 import hashlib
@@ -73,47 +73,24 @@ class DocumentFrequencies:
         return np.where(np.append(keys, -1)[found] == want, found, -1)
 
 # %% ../../nbs/metrics/160_cider.ipynb #9a22fbf4
-def _join(documents: int, tokenizer: str,
-          parts: Sequence[tuple], # words, and (prefix, word, count) of each length
-         ) -> DocumentFrequencies:
-    words = sorted(set().union(*(part[0] for part in parts)))
-    number = {w: i for i, w in enumerate(words)}
-    rename = [np.array([number[w] for w in part[0]], np.int64) for part in parts]
-    rows = [np.zeros(1, np.int64) for _ in parts] # of each part's shorter n-grams, in the joined ones
-    keys = []
-    counts = []
-    for n in range(ORDER):
-        levels = [levels[n] for _, levels in parts]
-        long = [before[prefix]*len(words) + new[word]
-                for (prefix, word, _), before, new in zip(levels, rows, rename)]
-        found, inverse = np.unique(np.concatenate(long), return_inverse=True)
-        keys.append(found)
-        each = np.concatenate([count for _, _, count in levels])
-        counts.append(np.bincount(inverse, each, len(found)).astype(np.int64))
-        rows = np.split(inverse, np.cumsum([len(x) for x in long])[:-1])
-    return DocumentFrequencies(documents, tokenizer, tuple(words), tuple(keys), tuple(counts))
-
 def document_frequencies(references: Sequence[Sequence[str]], # of each item; one document each
                          tokenizer: str | Callable = "ptb",           # a name, or string -> list of words
                         ) -> DocumentFrequencies:
     "Count in how many items' references each n-gram occurs; raises InputError on items without references."
     references = load_references(references).items
     text = intern([""]*len(references), references, tokenizer)
-    levels = [(text.grams(n).prefix, text.grams(n).word, document_counts(text, n))
-              for n in range(1, ORDER + 1)]
-    return _join(text.n, text.tokenizer, [(text.vocabulary, levels)])
-
-def merge_frequencies(*parts: DocumentFrequencies, # of different documents, with one tokenizer
-                     ) -> DocumentFrequencies:
-    "The frequencies of all documents together; raises InputError on different tokenizers."
-    names = {p.tokenizer for p in parts}
-    if len(names) != 1:
-        raise InputError("document frequencies to merge must have one tokenizer, "
-                         f"not {', '.join(sorted(names)) or 'none at all'}")
-    levels = [[(*np.divmod(keys, max(len(p.words), 1)), counts) for keys, counts in zip(p.keys, p.counts)]
-              for p in parts]
-    return _join(sum(p.documents for p in parts), names.pop(),
-                   [(p.words, level) for p, level in zip(parts, levels)])
+    words = sorted(text.vocabulary)
+    number = {w: i for i, w in enumerate(words)}
+    rename = np.array([number[w] for w in text.vocabulary], np.int64)
+    row = np.zeros(1, np.int64) # of the n-grams one shorter
+    keys = []
+    counts = []
+    for n in range(1, ORDER + 1):
+        level = text.grams(n)
+        rising, row = np.unique(row[level.prefix]*len(words) + rename[level.word], return_inverse=True)
+        keys.append(rising)
+        counts.append(np.bincount(row, document_counts(text, n), len(rising)).astype(np.int64))
+    return DocumentFrequencies(text.n, text.tokenizer, tuple(words), tuple(keys), tuple(counts))
 
 # %% ../../nbs/metrics/160_cider.ipynb #b5e1a333
 FORMAT = "document-frequencies-1"

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIGMA', 'SCALE', 'C', 'UnitMoments', 'unit_moments', 'moments_of_stats', 'moment_value', 'moment_corrected',
-           'moment_bound', 'MomentForm', 'cmmd_moments', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats']
+           'moment_bound', 'cmmd_distance', 'cmmd_estimate', 'cmmd_from_stats']
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #7c564151
 import math
@@ -111,23 +111,6 @@ def moment_bound(p: UnitMoments, q: UnitMoments) -> float: # >= 0
     return SCALE*math.exp(-C)*(C**3/6*min(third**2, all_orders) + rest*all_orders)
 
 # %% ../../nbs/metrics/080_cmmd.ipynb #62dd3c08
-@dataclass(frozen=True)
-class MomentForm:
-    "CMMD from two moments: the published number lies in [value, value + bound]."
-    value: float     # `moment_value`
-    bound: float     # `moment_bound`
-    corrected: float # `moment_corrected`
-
-def cmmd_moments(a,                              # (N, d) features, or GaussianStats of unit vectors
-                 b,                              # (M, d) or GaussianStats
-                 weights: Tensor | None = None,  # (N,) multiplicities of a
-                 weights_b: Tensor | None = None, # (M,)
-                ) -> MomentForm:
-    """CMMD (Jayasumana et al. 2024) to second order with a bound on its error, in N·d² operations; raises
-    InputError on sets of different widths, on fewer than two items and on zero vectors."""
-    p, q = _both_moments(a, b, weights, weights_b)
-    return MomentForm(moment_value(p, q), moment_bound(p, q), moment_corrected(p, q))
-
 def _both_moments(a, b, weights=None, weights_b=None) -> tuple[UnitMoments, UnitMoments]:
     width, width_b = (z.width if isinstance(z, GaussianStats) else z.shape[-1] for z in (a, b))
     if width != width_b:

@@ -19,6 +19,7 @@ from ..stats import cluster_labels
 # %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
 def influence_variance(
@@ -75,20 +76,19 @@ def _nearest(rows: "Tensor", x: "Tensor", center: "Tensor", own: "Tensor | None"
     if own is not None: square[torch.arange(len(own)), own] = torch.inf
     return square.min(1).values.clamp(min=0).sqrt()
 
-def near_copies(a: "Tensor",          # (N, d) features
-                b: "Tensor",          # (M, d)
-                items: int = 64,    # items to look at in either set, evenly spaced
-                share: float = 1/3, # far nearer: below this share of the distance within its own set
+def near_copies(a: "Tensor", # (N, d) features
+                b: "Tensor", # (M, d)
                ) -> bool:
-    "Whether most items of either set are far nearer to an item of the other set than to any of their own."
+    """Whether most of 64 items of either set are far nearer to an item of the other set than to any of their
+    own: below a third of the distance."""
     a = a.reshape(len(a), -1)
     b = b.reshape(len(b), -1)
     if min(len(a), len(b)) < 4: return False
     center = b.double().mean(0)
     for own, other in ((a, b), (b, a)):
-        chosen = torch.linspace(0, len(own) - 1, min(items, len(own))).long()
+        chosen = torch.linspace(0, len(own) - 1, min(64, len(own))).long()
         rows = own[chosen].double() - center
         in_other = _nearest(rows, other, center)     # (K,) distances
         in_own = _nearest(rows, own, center, chosen) # (K,)
-        if (in_other < share*in_own).double().mean() <= 0.5: return False
+        if (in_other < 1/3*in_own).double().mean() <= 0.5: return False
     return True

@@ -4,10 +4,9 @@
 
 # %% auto #0
 __all__ = ['EPS', 'NOISE', 'ALLOWED', 'KEEP', 'LARGE', 'SMALL', 'ROUTES', 'sample_rows', 'real_rows', 'sample_moments',
-           'column_products', 'root_sum', 'deflate', 'SingularSum', 'singular_directions', 'nuclear_norm', 'Factor',
-           'small_factor', 'SampleSide', 'sample_side', 'wide_open', 'with_products', 'open_sample', 'side_factors',
-           'FrechetTerms', 'OverlapFactors', 'side_terms', 'frechet_terms', 'frechet_distance', 'weighted_covariances',
-           'frechet_replicates']
+           'column_products', 'root_sum', 'SingularSum', 'singular_directions', 'Factor', 'small_factor', 'SampleSide',
+           'sample_side', 'wide_open', 'with_products', 'open_sample', 'side_factors', 'FrechetTerms', 'OverlapFactors',
+           'side_terms', 'frechet_terms', 'frechet_distance', 'weighted_covariances', 'frechet_replicates']
 
 # %% ../../nbs/metrics/030_frechet.ipynb #3e9a4222
 import math
@@ -118,14 +117,6 @@ def _split_off(c: Tensor, keep: int = KEEP, rounds: int = 3) -> tuple[Tensor, Te
     bound = (coupling.square().sum(0)/s.clamp(min=tiny)).sum()/2
     return q, s, float(bound), rest
 
-def deflate(c: Tensor,        # (n, m)
-            keep: int = KEEP, # leading singular values taken off
-            rounds: int = 3,  # of subspace iteration, all but the last in float32
-           ) -> tuple[float, float, Tensor]: # their sum; bound on what the coupling adds; the rest (n, m)
-    "Split a matrix into its leading directions and a rest that shares none of them."
-    _, s, coupling, rest = _split_off(c, keep, rounds)
-    return float(s.sum()), coupling, rest
-
 # %% ../../nbs/metrics/030_frechet.ipynb #135a4a03
 # whether fewer than a fiftieth of the directions count, estimated from 16 random vectors
 def _few_directions(c: Tensor) -> bool:
@@ -199,16 +190,6 @@ def singular_directions(c: Tensor,               # (n, m) float64
     values = singular_values(c)
     directions = _directions(*symmetric_vectors(column_products(c.T))) if vectors else (None, None)
     return SingularSum(float(values.sum()), 4*EPS*len(c)*float(values[0]), "singular values", *directions)
-
-# %% ../../nbs/metrics/030_frechet.ipynb #f0827407
-def nuclear_norm(c: Tensor,                  # (n, m) float64
-                 rank: int | None = None,    # at most so many singular values differ from 0
-                 allowed: float = 0.,        # error that may be accepted for speed
-                 large: int = LARGE,         # rows above which speed is sought
-                ) -> tuple[float, float, str]: # sum of singular values, bound on its error, how
-    "The sum of the singular values, by the fastest way whose error bound is within `allowed`."
-    found = singular_directions(c, rank, allowed, large, vectors=False)
-    return found.value, found.error, found.how
 
 # %% ../../nbs/metrics/030_frechet.ipynb #562b073a
 @dataclass(frozen=True)

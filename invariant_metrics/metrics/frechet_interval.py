@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['BLOCK_ROWS', 'DIRECTIONS', 'NO_SPREAD', 'ONE_LAW', 'transport_factors', 'SideSums', 'Influences', 'frechet_influence',
-           'halving_signs', 'deal_parts', 'Parts', 'halved_parts', 'halved_rows', 'halved_products', 'tail_weight',
-           'small_sample_note', 'frechet_estimate', 'frechet_from_stats', 'Line', 'frechet_line', 'frechet_infinite',
-           'infinite_estimate', 'fd_parts', 'fd', 'fd_inf']
+           'halving_signs', 'deal_parts', 'Parts', 'halved_parts', 'halved_rows', 'halved_products',
+           'small_sample_note', 'frechet_estimate', 'frechet_from_stats', 'frechet_infinite', 'infinite_estimate',
+           'fd_parts', 'fd', 'fd_inf']
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #351d0902
 import math
@@ -90,7 +90,7 @@ class Influences(NamedTuple):
     pred: Tensor   # (N,) mean 0
     target: Tensor # (M,) mean 0
     sigma: Tensor  # (k,) singular values of the overlap
-    tail: float    # `tail_weight` of the set with the heavier tails
+    tail: float    # mean fourth power of distances from the mean over the squared mean square, heavier set
 
 # G, H, singular values, and the features that they are for (None: all)
 def _factors(
@@ -337,18 +337,13 @@ def _split(a: Tensor, b: Tensor, matched: bool, clusters: np.ndarray | None, see
     excess = (_excess(size_a, signs, squares_a) + _excess(size_b, signs, squares_b))/2
     return _Split(signs, part_a, part_b, excess)
 
-# %% ../../nbs/metrics/040_frechet_interval.ipynb #f69be602
-def tail_weight(x: Tensor) -> float: # >= 1
-    "The mean fourth power of the distances of samples from their mean, over their squared mean square."
-    return _tail((x.double() - x.double().mean(0)).square().sum(1))
-
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #f6dcc3a4
 DIRECTIONS = 10 # samples for each direction that carries the distance
 
 def small_sample_note(sigma: Tensor,      # singular values of the overlap
                       n: int,             # samples of the smaller set, or clusters
                       d: int,             # features
-                      tail: float = 1.0,  # `tail_weight` of the heavier set
+                      tail: float = 1.0,  # fourth power of the heavier set, as in `Influences`
                      ) -> str | None:
     "A note if, by simulations, the interval covers less than it promises or the plug-in value is far off."
     total = float(sigma.sum())
@@ -505,38 +500,6 @@ def frechet_from_stats(a: GaussianStats, b: GaussianStats) -> Estimate:
     df = (count - 1)*sum(variances)**2/max(sum(v**2 for v in variances), tiny) # after Welch and Satterthwaite
     return _check_near_zero(Estimate(value, corrected, se=sum(variances)**0.5, df=max(df, 1.0),
                                      method=f"influence-{count}-parts", notes=tuple(notes)))
-
-# %% ../../nbs/metrics/040_frechet_interval.ipynb #f6801dc7
-class Line(NamedTuple):
-    "A line through distances at several shares of the samples, over 1/share."
-    infinite: float       # its value at 1/share = 0
-    slope: float          # distance per 1/share
-    shares: np.ndarray    # (S,)
-    distances: np.ndarray # (S,) mean distance at each share
-
-def frechet_line(a: Tensor,                                           # (N, d)
-                 b: Tensor,                                           # (M, d)
-                 shares=(0.5, 0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 1.0),   # of the samples, of both sets alike
-                 draws: int = 4,                                      # random subsets per share
-                 seed: int = 0,
-                ) -> Line:
-    "FD∞ by a fit over 1/n (after Chong and Forsyth 2020); raises InputError on shares outside (0, 1]."
-    if not all(0 < f <= 1 for f in shares) or len(set(shares)) < 2:
-        raise InputError(f"shares must be two or more numbers in (0, 1], not {shares}")
-    a = real_rows(a)
-    b = real_rows(b)
-    generator = rng(seed, "frechet line")
-    def subset(x, share):
-        count = max(2, round(share*len(x)))
-        return x[torch.from_numpy(generator.permutation(len(x))[:count])]
-    means = []
-    for share in shares:
-        times = draws if share < 1 else 1
-        distances = [frechet_distance(subset(a, share), subset(b, share)) for _ in range(times)]
-        means.append(np.mean(distances))
-    shares = np.asarray(shares, float)
-    slope, infinite = np.polyfit(1/shares, means, 1)
-    return Line(float(infinite), float(slope), shares, np.array(means))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #76860b5b
 def _repeat_rows(x: Tensor, weights: Tensor | None) -> Tensor: # (N, d) -> (sum of weights, d)

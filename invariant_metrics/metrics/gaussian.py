@@ -31,6 +31,7 @@ from ..encoders.store import FILES, Features, FeatureStore, checked_features, lo
 # %% ../../nbs/metrics/020_gaussian.ipynb #75ca2eb7
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers
@@ -86,12 +87,10 @@ def add_product(
     if not np.shares_memory(out, columns): columns[...] = out
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #03d4cf62
-def mirror_lower(matrix: "Tensor", # (d, d) with a valid lower triangle
-                 tile: int = 256,    # rows and columns that are copied together
-                ) -> None:
+def mirror_lower(matrix: "Tensor") -> None: # (d, d) with a valid lower triangle
     "Copy the lower triangle to the upper one in place, tile by tile."
-    for i in range(0, len(matrix), tile):
-        j = i + tile
+    for i in range(0, len(matrix), 256):
+        j = i + 256
         square = matrix[i:j, i:j]
         square.copy_(square.tril() + square.tril(-1).T)
         matrix[i:j, j:] = matrix[j:, i:j].T

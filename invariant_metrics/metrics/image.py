@@ -88,30 +88,29 @@ def psnr_pooled(device: str = "cpu", cap: Annotated[float, Between(1, 1000)] = 1
                 notes=notes, signature=Signature.of(metric="psnr-pooled", mean="errors", cap=cap))
 
 # %% ../../nbs/metrics/120_image.ipynb #54e5569e
-STRIPE = 32 # means along one side that one product of matrices takes together, at most
+_WINDOW = 11 # of the window, in pixels
+STRIPE = 32  # means along one side that one product of matrices takes together, at most
 
 @lru_cache(maxsize=64)
-def _band(means: int, size: int, sigma: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _band(means: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     begins = torch.arange(means, device=device)[:, None]
-    place = torch.arange(means + size - 1, device=device) - begins # in the window of each row
-    window = torch.exp(-(torch.arange(size, device=device, dtype=dtype) - size//2)**2/(2*sigma**2))
-    inside = (place >= 0) & (place < size)
-    return torch.where(inside, (window/window.sum())[place.clamp(0, size - 1)], 0)
+    place = torch.arange(means + _WINDOW - 1, device=device) - begins # in the window of each row
+    window = torch.exp(-(torch.arange(_WINDOW, device=device, dtype=dtype) - _WINDOW//2)**2/(2*1.5**2))
+    inside = (place >= 0) & (place < _WINDOW)
+    return torch.where(inside, (window/window.sum())[place.clamp(0, _WINDOW - 1)], 0)
 
 def _stripes(means: int) -> list[tuple[int, int]]: # begin and end of each, as equal as can be
     each = -(-means//-(-means//STRIPE))
     return [(begin, min(begin + each, means)) for begin in range(0, means, each)]
 
-def window_means(x: Tensor,            # (N, C, H, W), sides of `size` pixels at least
-                 size: int = 11,       # pixels
-                 sigma: float = 1.5,
-                ) -> Tensor:           # (N, C, H-size+1, W-size+1)
-    "Means under a Gaussian window, wherever it fits inside."
-    more, maps = size - 1, x.flatten(0, 1) # (M, H, W)
-    def band(begin: int, end: int) -> Tensor: return _band(end - begin, size, sigma, x.dtype, x.device)
+def window_means(x: Tensor,  # (N, C, H, W), sides of 11 pixels at least
+                ) -> Tensor: # (N, C, H-10, W-10)
+    "Means under a Gaussian window of 11 pixels, σ = 1.5, wherever it fits inside."
+    more, maps = _WINDOW - 1, x.flatten(0, 1) # (M, H, W)
+    def band(begin: int, end: int) -> Tensor: return _band(end - begin, x.dtype, x.device)
     rows = [torch.bmm(band(i, j).expand(len(maps), -1, -1), maps[:, i:j + more])
             for i, j in _stripes(x.shape[2] - more)]
-    lines = torch.cat(rows, 1).flatten(0, 1) # (M·(H-size+1), W)
+    lines = torch.cat(rows, 1).flatten(0, 1) # (M·(H-10), W)
     columns = [lines[:, i:j + more] @ band(i, j).mT for i, j in _stripes(x.shape[3] - more)]
     return torch.cat(columns, 1).view(*x.shape[:2], x.shape[2] - more, x.shape[3] - more)
 

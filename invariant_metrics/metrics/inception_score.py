@@ -8,13 +8,14 @@ __all__ = ['HALVINGS', 'log_probabilities', 'class_information', 'inception_scor
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #e4604b4f
 from collections.abc import Sequence
+from typing import Annotated
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .base import Estimate, encoder_rows, metric_factory
+from .base import SEEDS, Estimate, encoder_rows, metric_factory
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #212d90be
 def log_probabilities(rows,                        # (N, C) logits, or probabilities
@@ -106,8 +107,10 @@ def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None =
 @metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images",
                 weights="inception", published="inception", measures="sure class of each image, many classes "
                 "in all; looks at no target", cite="Salimans et al. 2016; Barratt and Sharma 2018")
-def inception_metric(device: str | None = None, **options) -> dict:
+def inception_metric(device: str | None = None, weights: str = "inception", untrained: bool = False,
+                     seed: Annotated[int, SEEDS] = 0, resize: str = "tf1") -> dict:
     "The Inception Score of all images at once, from the 1008 logits of FID's network."
-    rows, parts = encoder_rows("inception", "logits", device, **options)
+    rows, parts = encoder_rows("inception", "logits", device, weights=weights, untrained=untrained, seed=seed,
+                               resize=resize)
     signature = Signature.of(metric="inception-score", **parts, splits=1, dtype="float64")
     return dict(**rows, compare=_compare, estimate=inception_estimate, signature=signature, compares=False)

@@ -180,13 +180,13 @@ def _fast_products(sets: Sequence[Tensor], kernel, cuts: list, most: int): # as 
 # %% ../../nbs/metrics/060_kernel.ipynb #54590e27
 @torch.no_grad()
 def kernel_tiles(
-    sets: Sequence[Tensor],                             # x (N, d) and y (M, d); or x alone
-    kernel,                                             # RBF or Polynomial
-    cuts: list,                                         # from `pair_blocks`
-    names: Sequence[str] = ("first set", "second set"), # for messages
+    sets: Sequence[Tensor], # x (N, d) and y (M, d); or x alone
+    kernel,                 # RBF or Polynomial
+    cuts: list,             # from `pair_blocks`
 ) -> Iterator[tuple[int, int, Tensor]]: # two blocks, i <= j, and their tile, valid until the next one
     "Every tile on and above the diagonal, float64, on the device of the features; InputError on bad rows."
-    scaled = [kernel.prepare(row_lengths(z, name), z.shape[1], name) for z, name in zip(sets, names)]
+    scaled = [kernel.prepare(row_lengths(z, name), z.shape[1], name)
+              for z, name in zip(sets, ("first set", "second set"))]
     # squared lengths after scaling, for the diagonal
     square = [torch.cat([scaled[s][1][rows] for s in members]) for members, rows in cuts]
     most = max(map(len, square))

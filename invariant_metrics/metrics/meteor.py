@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STAGES', 'ALPHA', 'BETA', 'GAMMA', 'DELTA', 'WAYS', 'NltkParts', 'nltk_parts', 'meteor_nltk', 'meteor_nltk_metric',
-           'meteor_rows', 'meteor_of_sums', 'meteor_jar', 'score_line', 'run_meteor', 'meteor_stats', 'meteor_15',
+           'meteor_rows', 'meteor_of_sums', 'meteor_jar', 'score_line', 'run_meteor', 'meteor_stats',
            'meteor_15_metric']
 
 # %% ../../nbs/metrics/170_meteor.ipynb #ebf9462f
@@ -29,6 +29,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/170_meteor.ipynb #0961b647
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):
@@ -199,15 +200,6 @@ def meteor_stats(hypotheses: Sequence[str],            # (N,)
     try: return np.array([[float(x) for x in answer.split()] for answer in answers]).reshape(len(lines), 23)
     except ValueError as error:
         raise InputError(f"{place} does not answer as METEOR 1.5 does: {answers[0][:80]!r}") from error
-
-# %% ../../nbs/metrics/170_meteor.ipynb #a6dd3729
-def meteor_15(hypotheses: Sequence[str],            # (N,)
-              references: Sequence[Sequence[str]],  # (N,) one or more of each
-              **options,
-             ) -> tuple[float, np.ndarray]:         # of the corpus, and (N,) of each item; in [0, 1]
-    "METEOR 1.5 of a corpus and of each item (Denkowski and Lavie 2014); options of `meteor_stats`."
-    rows = meteor_rows(meteor_stats(hypotheses, references, **options))
-    return meteor_of_sums(rows.sum(0)[None]).item(), meteor_of_sums(rows)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #9306242a
 @metric_factory("meteor-1.5", "paired", higher_is_better=True, range="[0, 1]", inputs="texts",

@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['TILE', 'SMALL', 'PAPER_K', 'CLOSED', 'CUTS', 'distance_tiles', 'bound_tiles', 'ball_radii', 'NearPairs', 'near_pairs',
-           'ball_hits', 'neighbor_score', 'neighbor_scores', 'expected_coverage', 'Surroundings', 'half_radii',
-           'half_scores', 'neighbor_influences', 'neighbor_estimate', 'precision', 'recall', 'density', 'coverage']
+           'ball_hits', 'neighbor_score', 'neighbor_scores', 'Surroundings', 'half_radii', 'half_scores',
+           'neighbor_influences', 'neighbor_estimate']
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #a4afa091
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -204,12 +204,13 @@ def ball_hits(
     radii: Tensor,                 # (M,) squared
     closed: bool,                  # the rim belongs to the ball
     weights: Tensor | None = None, # (M,) multiplicities of the centers
+    pairs: Iterable | None = None, # `near_pairs` of these, if already searched
 ) -> tuple[Tensor, Tensor]: # (N,) float64 weight of the balls that hold each point; (M,) bool
     "How many balls hold each point, and which balls hold one."
     w = torch.ones(len(y), dtype=torch.float64, device=y.device) if weights is None else weights
     count = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     used = torch.zeros(len(y), dtype=torch.bool, device=y.device)
-    for near in near_pairs(x, y, radii): _add_hits(count, used, near, radii, closed, w)
+    for near in pairs or near_pairs(x, y, radii): _add_hits(count, used, near, radii, closed, w)
     return count, used
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #ee4db79b
@@ -297,15 +298,6 @@ def neighbor_scores(pred: Tensor,            # (N, d) features of the prediction
             else: _add_hits(*hits[name], near, of_targets[ks[name]], closed, v)
     weights = {name: (v, u) if name == "recall" else (u, v) for name in PAPER_K}
     return {name: _statistic(name, *hits[name], *weights[name], ks[name]) for name in PAPER_K}
-
-# %% ../../nbs/metrics/090_neighbors.ipynb #d358cb32
-def expected_coverage(n: int,     # predictions
-                      m: int,     # targets
-                      k: int = 5, # neighbors
-                     ) -> float:
-    "Mean coverage of two samples of one continuous distribution (Naeem et al. 2020, lemma 2)."
-    i = np.arange(1, k + 1)
-    return float(1 - np.prod((m - i)/(m + n - i)))
 
 # %% ../../nbs/metrics/090_neighbors.ipynb #fd6e3be9
 class Surroundings:
@@ -473,12 +465,8 @@ def _half_se(name: str, around: Surroundings, k: int, matched: bool, clusters, s
 
 def _from_pairs(name: str, around: Surroundings, k: int) -> float: # the statistic, items of weight 1
     radii = around.fellows(k + 1)[0][:, k].contiguous()
-    u = torch.ones(len(around.x), dtype=torch.float64, device=around.x.device)
-    v = torch.ones(len(around.y), dtype=torch.float64, device=around.y.device)
-    count = torch.zeros_like(u)
-    used = torch.zeros(len(v), dtype=torch.bool, device=v.device)
-    for near in around.pairs(radii): _add_hits(count, used, near, radii, name in CLOSED, v)
-    return _statistic(name, count, used, u, v, k)
+    count, used = ball_hits(around.x, around.y, radii, name in CLOSED, pairs=around.pairs(radii))
+    return _statistic(name, count, used, torch.ones_like(count), torch.ones_like(radii), k)
 
 def neighbor_estimate(pred: Tensor,   # (N, d) features of the predictions
                       target: Tensor, # (M, d) features of the targets
@@ -514,42 +502,27 @@ def neighbor_estimate(pred: Tensor,   # (N, d) features of the predictions
 # %% ../../nbs/metrics/090_neighbors.ipynb #ebb7fa07
 def _neighbor_metric(name: str, encoder, layer: str | None, device: str | None, k: int,
                      options: dict) -> dict:
-    if not isinstance(k, int) or k < 1:
-        raise InputError(f"{name}: k must be a whole number of 1 at least, not {k!r}")
     rows, parts = encoder_rows(encoder, layer, device, **options)
     signature = Signature.of(metric=name, **parts, k=k,
                              rim="closed" if name in ("precision", "recall") else "open", dtype="float64")
     estimate = partial(neighbor_estimate, name=name, k=k)
     return dict(**rows, compare=partial(neighbor_score, name, k=k), estimate=estimate, signature=signature)
 
-_CARD = dict(inputs="images", weights="the encoder's")
-_K, _N = "Kynkäänniemi et al. 2019", "Naeem et al. 2020"
+_NEIGHBORS = { # name -> higher is better, range, what it measures
+    "precision": (True, "[0, 1]", "share of predictions among the targets"),
+    "recall": (True, "[0, 1]", "share of targets among the predictions"),
+    "density": (None, "[0, ∞)",
+                "how many targets' balls hold a prediction, over k; 1 for equal distributions"),
+    "coverage": (True, "[0, 1]", "share of targets with a prediction nearby")}
 
-@metric_factory("precision", "set", higher_is_better=True, measures="share of predictions among the targets",
-                range="[0, 1]", cite=_K, **_CARD)
-def precision(encoder="embedded", layer: str | None = None, device: str | None = None,
-              k: Annotated[int, Between(1, 10_000)] = PAPER_K["precision"], **options) -> dict:
-    "Share of predictions within the k-nearest-neighbor balls of the targets."
-    return _neighbor_metric("precision", encoder, layer, device, k, options)
+def _register_neighbors(name: str) -> None:
+    better, span, measures = _NEIGHBORS[name]
+    cite = "Kynkäänniemi et al. 2019" if name in CLOSED else "Naeem et al. 2020"
+    @metric_factory(name, "set", higher_is_better=better, measures=measures, range=span, cite=cite,
+                    inputs="images", weights="the encoder's")
+    def build(encoder="embedded", layer: str | None = None, device: str | None = None,
+              k: Annotated[int, Between(1, 10_000)] = PAPER_K[name], **options) -> dict:
+        "One of precision, recall, density and coverage, with balls to the k-th nearest neighbor."
+        return _neighbor_metric(name, encoder, layer, device, k, options)
 
-@metric_factory("recall", "set", higher_is_better=True, measures="share of targets among the predictions",
-                range="[0, 1]", cite=_K, **_CARD)
-def recall(encoder="embedded", layer: str | None = None, device: str | None = None,
-           k: Annotated[int, Between(1, 10_000)] = PAPER_K["recall"], **options) -> dict:
-    "Share of targets within the k-nearest-neighbor balls of the predictions."
-    return _neighbor_metric("recall", encoder, layer, device, k, options)
-
-@metric_factory("density", "set", higher_is_better=None, range="[0, ∞)", cite=_N,
-                measures="how many targets' balls hold a prediction, over k; 1 for equal distributions",
-                **_CARD)
-def density(encoder="embedded", layer: str | None = None, device: str | None = None,
-            k: Annotated[int, Between(1, 10_000)] = PAPER_K["density"], **options) -> dict:
-    "Mean number of targets' balls around a prediction, over k."
-    return _neighbor_metric("density", encoder, layer, device, k, options)
-
-@metric_factory("coverage", "set", higher_is_better=True,
-                measures="share of targets with a prediction nearby", range="[0, 1]", cite=_N, **_CARD)
-def coverage(encoder="embedded", layer: str | None = None, device: str | None = None,
-             k: Annotated[int, Between(1, 10_000)] = PAPER_K["coverage"], **options) -> dict:
-    "Share of targets whose k-nearest-neighbor ball holds a prediction."
-    return _neighbor_metric("coverage", encoder, layer, device, k, options)
+for _name in _NEIGHBORS: _register_neighbors(_name)

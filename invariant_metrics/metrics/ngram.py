@@ -24,6 +24,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/140_ngram.ipynb #7a1771b8
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/140_ngram.ipynb #132e7a19
 def stable_sort(keys: np.ndarray,                  # (P,) int64, not negative

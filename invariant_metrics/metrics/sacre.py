@@ -24,6 +24,7 @@ from .base import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/180_sacre.ipynb #9615bc29
 @dataclass(frozen=True, eq=False)
@@ -172,11 +173,10 @@ def _shared_portion(text: Symbols, order: int) -> np.ndarray: # (R, order)
     return np.delete(out, begin, 0)
 
 def shared_grams(text: Symbols,
-                 order: int,            # longest n-gram
-                 portion: int = PORTION,
-                ) -> np.ndarray:        # (R, order) counts
+                 order: int,     # longest n-gram
+                ) -> np.ndarray: # (R, order) counts
     "N-grams of each length, 1 … order, that a reference shares with its hypothesis, repeated ones counted."
-    return np.concatenate([_shared_portion(part, order) for part in text.portions(portion)])
+    return np.concatenate([_shared_portion(part, order) for part in text.portions(PORTION)])
 
 # %% ../../nbs/metrics/180_sacre.ipynb #3bb386fb
 # (R, order, 3) n-grams of hypothesis, reference, both

@@ -12,7 +12,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, rng, unknown
@@ -96,8 +95,10 @@ def _unchanged(rows: pd.DataFrame, checks: int) -> list[dict]: # questions with 
              "references": [CLAIMS["violation"]], "answer": WRONG, "why": "Nothing was changed, "
              "so the text is as right as before."} for k, r in enumerate(texts.itertuples())]
 
-def edit_sheet(task: str, target, out: str | Path, # the page; its key goes to `<out>.key.json`
-               *, source=None, families: Sequence[str] | None = None, sample: int = 60,
+def edit_sheet(task: str, # captioning, translation or summarization
+               target, out: str | Path, # the page; its key goes to `<out>.key.json`
+               *, source=None, families: Sequence[str] | None = None,
+               sample: int = 60,                   # largest number of edits of each kind
                evaluators: int = 10,               # plans in the page; a reader takes one
                per_evaluator: int = 300,           # questions for each, at most
                checks: int = 6, # questions with a known answer, two of them in the tutorial

@@ -12,16 +12,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
 from ..core import InputError, Signature, check_range, checked_arguments, few, package_version
-from ..stats import check_level
+from ..data.judgment_tables import Choices
 from ..data.judgments import load_judgments
 from ..files import atomic_write, digest, load_results, save_results
 from .agreement import AgreementDesign, MetricAgreement, compare_metrics
-from .judged_scores import JudgedScores, judge_scores, judged_unit
-from .raters import CEILING, choice_ceilings, panel_ceilings
+from .judged_scores import JudgedScores, choice_outputs, judge_choices, judge_scores
+from .judged_scores import judged_unit
+from .metric_scores import MetricChoice, metric_scores
+from .raters import CEILING, choice_ceilings, panel_ceilings, rating_panel
 from .statistics import Agreement, agreement_named
 
 # %% ../../nbs/people/110_human.ipynb #0d8f5359
@@ -185,15 +188,21 @@ def _all_rows(
 def agree(
     judgments,                             # what `load_judgments` takes, Judgments, or Choices
     metrics=None, # a table (file or frame), names of metrics; None: scores that came with the data
-    unit: str = "item", # all outputs together; "system": systems after averaging; "within-item": averaged
-    statistics: Sequence[str] = (),        # of AGREEMENTS; empty: the usual ones of the unit
-    generalize: str = "items",             # intervals and tests are for new "items", "systems", or "both"
-    *, ratings: str = "mean", # a row is an output with its mean rating; "each": a row is a rating
-    # over systems, "corpus": the value of all items, e.g. BLEU; "mean"; None: corpus if there is one
-    pool: str | None = None,
+    # what is correlated: all outputs together (item), the systems within each item (within-item), whole
+    # systems (system), or pairs that were compared (choice)
+    unit: Literal["item", "within-item", "system", "choice"] = "item",
+    statistics: Sequence[str] = (),        # pearson, spearman, tau-b, tau-c, accuracy, …; default by unit
+    # what intervals and tests are about: new items, new systems, or both
+    generalize: Literal["items", "systems", "both"] = "items",
+    # what a row is: an output with its mean rating (mean), or a single rating (each)
+    *, ratings: Literal["mean", "each"] = "mean",
+    # for unit system: the metric's value of all items together (corpus, e.g. BLEU), or the mean of its items;
+    # default corpus if the metric has one
+    pool: Literal["corpus", "mean"] | None = None,
     lower: Sequence[str] = (),             # metrics of which less is better, whatever a card says
     higher: Sequence[str] = (),            # metrics of which more is better, whatever a card says
-    intersect: bool = False,               # use the outputs that both sides have
+    # use only the outputs that people and all metrics have, and say how many are left out
+    intersect: bool = False,
     reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
     weights=None,                          # of metrics that are run: {name: weights}, see `WeightChoice`
     encoder=None, layer: str | None = None, # of metrics that are run, for those that take them, as in `score`
@@ -201,20 +210,26 @@ def agree(
 ) -> AgreeResult:
     "How well metrics agree with people; raises InputError on data that do not fit or are too few."
     check_range("reps", reps, 2, 10**6)
-    check_level(confidence)
     judgments = load_judgments(judgments)
     unit = judged_unit(judgments, unit)
-    statistics = named_statistics(statistics, unit)
-    for_metrics = {**(metric_options or {}), "encoder": encoder, "layer": layer}
-    judged = judge_scores(judgments, metrics, unit, ratings, pool, lower, higher, intersect, device, weights,
-                          for_metrics)
     options = dict(reps=reps, seed=seed, confidence=confidence)
-    signature = Signature.of(data=judged.name, rows=judged.digest, unit=judged.unit,
-                             ratings=None if judged.votes is not None else ratings, pool=judged.pool,
-                             generalize=generalize, **options)
-    designs = [AgreementDesign(statistic, judged.unit, generalize, **options) for statistic in statistics]
+    designs = [AgreementDesign(statistic, unit, generalize, **options)
+               for statistic in named_statistics(statistics, unit)]
+    chosen = MetricChoice(metrics, lower, higher, intersect, device, weights,
+                          {**(metric_options or {}), "encoder": encoder, "layer": layer})
+    choices = isinstance(judgments, Choices)
+    scores = metric_scores(choice_outputs(judgments) if choices else judgments, chosen)
+    if choices: judged = judge_choices(judgments, scores, intersect)
+    else: judged = judge_scores(judgments, scores, unit, ratings, pool, intersect)
+    signature = Signature.of(data=judged.name, rows=judged.digest, unit=unit,
+                             ratings=None if choices else ratings, pool=judged.pool, generalize=generalize,
+                             **options)
     ceiling, reasons = [], []
-    if judged.panel is not None: ceiling, reasons = panel_ceilings(judged.panel, statistics, ratings, options)
+    panel = None
+    if unit == "item":
+        panel = rating_panel(judgments.scores, judgments.higher_is_better, judged.people, judged.values)
+    if panel is not None:
+        ceiling, reasons = panel_ceilings(panel, [d.statistic for d in designs], ratings, options)
     if judged.votes is not None: ceiling = choice_ceilings(judged.votes, options)
     parts, skipped = _all_rows(judged, designs, signature)
     def rows(key): return [row for part in parts for row in getattr(part, key)]

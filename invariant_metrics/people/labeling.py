@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jinja2 import Environment, StrictUndefined
+from typing import Literal
 from PIL import Image
 
 from ..core import InputError, few, package_version, progress, rng
@@ -31,7 +32,7 @@ from ..core import unknown
 from ..data.items import as_images
 from ..data.judgment_tables import load_table, reference_texts
 from ..data.photos import image_paths, read_photo
-from .assign import assign, check_assignment
+from .assign import assign
 
 # %% ../../nbs/people/140_labeling.ipynb #aaa6aa42
 SCHEMA = 1
@@ -266,7 +267,6 @@ def deal_questions(entries: Sequence[dict],   # with codes
         code = {(e["input"], style_of(e)): e["code"] for e in made}
         plan = assign(inputs, styles, evaluators, each, seed, real=[e["code"] for e in real] or 0,
                       real_each=reals)
-        check_assignment(plan)
         plan["code"] = [r.item.removeprefix("real/") if r.real else code[r.input, r.style]
                         for r in plan.itertuples()]
         return {str(e): list(group["code"]) for e, group in plan.groupby("evaluator", sort=False)}
@@ -432,23 +432,23 @@ def _write(out: Path, payload: dict, entries: list[dict], filters: dict, labels:
 
 # %% ../../nbs/people/140_labeling.ipynb #72faae6c
 def collect(
-    items, # folder of pictures, table (.csv .tsv .jsonl .json), frame, or list of dicts
-    task: str,                    # realism, likert, choice or failures
-    out: str | Path,              # the page; its key goes to `<out>.key.json`
+    # folder of pictures (real/, generated/ or one per system), or a table of items
+    items,
+    task: Literal["realism", "likert", "choice", "failures"], # what raters are asked
+    out: str | Path,              # the page, *.html; its key goes beside it
     aspects=None,                 # likert: names, or name -> explanation; failures: classes
     evaluators: int = 10, # plans in the page, numbered from 1; raters pick one, or come by `page.html#e=3`
     per_evaluator: int = 50,      # questions of the main part, at most one for each input
-    tutorial: int = 4,            # questions with feedback at the beginning, at most
-    # realism: hidden questions with known answers; elsewhere all further rows with an answer
+    tutorial: int = 4,            # largest number of questions with feedback at the beginning
+    # realism: number of hidden questions with known answers; elsewhere all further rows with an answer
     attention: int = 0,
-    side: int | None = None,      # pixels: pictures are shrunk to this longer side
-    quality: int | None = None,   # 1-95: JPEG for all pictures; None: PNG
-    words: Mapping | None = None, # title, question, instructions and others of WORDS
-    # the filter, written into the key: share of known answers a rater must get right,
-    least_right: float = 0.65,
-    least_seconds: float = 1.0,   # and median seconds a question must take
+    side: int | None = None,      # shrink pictures to this longer side, in pixels
+    quality: int | None = None,   # JPEG quality of all pictures; default PNG
+    words: Mapping | None = None, # what the page says: question=…, title=…, instructions=…
+    least_right: float = 0.65,    # share of known answers that a rater must get right to be kept
+    least_seconds: float = 1.0,   # median seconds for a question that a rater must take to be kept
     seed: int = 0,
-    rating: str | None = None,    # failures: a further question, answered from 1 to 10
+    rating: str | None = None,    # failures: another question, answered from 1 to 10
 ) -> LabelPage:
     """Write the labeling page and its key; raises InputError on rows that cannot be a question and on plans
     that a page cannot hold."""

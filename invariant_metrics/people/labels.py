@@ -182,9 +182,11 @@ def _tidy(frame: pd.DataFrame, key: dict) -> pd.DataFrame:
                          "code": frame["item"].to_numpy()})
 
 # %% ../../nbs/people/150_labels.ipynb #924ec58c
-def read_labels(paths,                            # CSV files, or a folder of them
+def read_labels(paths,                            # files that raters have saved, or a folder of them
                 page=None,                        # the page or its key; None: a key beside the answers
-                least_right: float | None = None, # None: as the key states
+                # filter to use instead of the one that the page states
+                least_right: float | None = None,
+                # filter to use instead of the one that the page states
                 least_seconds: float | None = None,
                ) -> Labels:
     """The raters' answers, checked, filtered and joined with the key; raises InputError on files the page

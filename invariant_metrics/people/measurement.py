@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,11 @@ from ..data.judgment_tables import Judgments, load_table, metric_table
 from ..data.judgments import judgment_files, load_judgments
 from ..files import digest
 from .agreement import AgreementDesign, MetricAgreement, agreement, metric_agreement
-from .draws import GENERALIZATIONS, SHARES, Draws, p_value, standard_errors
+from .draws import GENERALIZATIONS, SHARES, Draws, standard_errors
 from .human import named_statistics, save_frames
 from .labels import is_answers, label_judgments, read_labels
-from .metric_scores import metric_scores, set_directions, table_scores
+from .metric_scores import MetricChoice, metric_scores, table_scores
 from .score_table import score_table
-from .statistics import AGREEMENTS
 from ..stats import check_level
 
 # %% ../../nbs/people/180_measurement.ipynb #265731fe
@@ -288,28 +288,25 @@ def _exceeded(R: np.ndarray, methods: pd.DataFrame) -> dict[str, tuple[int, int]
     return {kind: (int(sum(larger)), len(larger)) for kind, larger in larger_by.items()}
 
 def _kind_rows(pairs: pd.DataFrame, draws: Draws, exceeded: dict, design: AgreementDesign) -> list[dict]:
-    weight = {kind: (pairs["kind"] == kind).to_numpy(float) for kind in KINDS}
-    weight = {kind: w/w.sum() for kind, w in weight.items() if w.sum()}
-    asked = [(kind, "") for kind in weight]
-    asked += [(a, b) for a, b in combinations(weight, 2)]
-    contrasts = np.stack([weight[a] - weight[b] if b else weight[a] for a, b in asked]) # (K, P)
+    "Means of the kinds, then their differences, in the same draws."
+    kinds = [kind for kind in KINDS if (pairs["kind"] == kind).any()]
+    share = {kind: (pairs["kind"] == kind).to_numpy(float) for kind in kinds}
+    share = {kind: w/w.sum() for kind, w in share.items()}                            # (P,) each
+    between = [*combinations(kinds, 2)]
+    contrasts = np.stack([*share.values(), *(share[a] - share[b] for a, b in between)]) # (K, P)
     plain = replace(design.statistic, name="mean") # means of correlations are compared as they are
     _, error, df = standard_errors(draws, plain, contrasts)
     reach = error*student.ppf((1 + design.confidence)/2, df)
     value = np.round(contrasts @ draws.full, 12) + 0.0
-    rows = []
-    for (a, b), v, r in zip(asked, value, reach):
-        times = exceeded.get(b) if a == "convergent" else None
-        note = "larger in {} of {} comparisons".format(*times) if times and times[1] else ""
-        most = 2 if b else 1
-        ends = np.clip([v - r, v + r], -most, most)
-        rows.append(_measured("construct", a, b, design.statistic.name, "system", design, v, ends, note))
+    def row(k: int, score: str, against: str, most: int, note: str = "") -> dict:
+        ends = np.clip([value[k] - reach[k], value[k] + reach[k]], -most, most)
+        return _measured("construct", score, against, design.statistic.name, "system", design, value[k], ends,
+                         note)
+    rows = [row(k, kind, "", 1) for k, kind in enumerate(kinds)]
+    for k, (one, other) in enumerate(between, len(kinds)):
+        times, of = exceeded[other] if one == "convergent" else (0, 0)
+        rows.append(row(k, one, other, 2, f"larger in {times} of {of} comparisons" if of else ""))
     return rows
-
-# alpha, its interval
-def _own_row(cube: ScoreCube, name: str, design: AgreementDesign) -> tuple[float, float, float]:
-    found = consistency_of(cube, name, design)
-    return found.alpha, *found.ci
 
 def construct_rows(
     cube: ScoreCube,
@@ -322,12 +319,13 @@ def construct_rows(
     scores = [*methods.itertuples()]
     rows = []
     R = np.eye(len(names)) # (n, n) correlations
-    for k, agreed in enumerate(found):
-        rows.append((k, k, "reliability", *_own_row(cube, names[k], design)))
-        for j, (value, ci) in enumerate(zip(agreed.value, agreed.ci), k + 1):
+    for k, name in enumerate(names):
+        own = consistency_of(cube, name, design)
+        rows.append((k, k, "reliability", own.alpha, *own.ci))
+        if k == len(found): continue # the last one has been paired with all
+        for j, (value, ci) in enumerate(zip(found[k].value, found[k].ci), k + 1):
             rows.append((k, j, pair_kind(scores[k], scores[j]), value, ci.low, ci.high))
             R[k, j] = R[j, k] = value
-    rows.append((len(names) - 1, len(names) - 1, "reliability", *_own_row(cube, names[-1], design)))
     pairs = [dict(zip(PAIRS, (names[i], names[j], scores[i].trait, scores[j].trait, scores[i].method,
                               scores[j].method, *rest))) for i, j, *rest in rows]
     crossed = pd.DataFrame(pairs).query("kind != 'reliability'")
@@ -399,25 +397,19 @@ def judged_columns(name: str, judgments: Judgments,
     named = {f"{name}/{rater}": each[rater] for rater in crossed}
     return columns.assign(**named), [(f"{name}/{rater}", name, rater) for rater in crossed]
 
-# scores: MetricScores; directed: the ones whose directions count
-def _metric_columns(scores, directed) -> pd.DataFrame:
-    wide = scores.wide()
-    return wide*[-1.0 if name in directed.turned else 1.0 for name in wide]
-
-# columns, names, notes
-def _second_run(again, directed, names: Sequence[str]) -> tuple[pd.DataFrame, list[str], list[str]]:
-    if again is None:
-        return (pd.DataFrame(), [],
-                ["stability is not shown: no second run of the metrics was given (again, --again)"])
-    columns = _metric_columns(table_scores(metric_table(again)), directed)
-    kept = [name for name in names if name in columns]
-    if not kept:
-        raise InputError(f"the second run holds {few(list(columns))}, none of the metrics {few(list(names))}")
-    missing = [name for name in names if name not in kept]
-    notes = [f"no second run of {few(missing)}"] if missing else []
-    return columns[kept].add_suffix(AGAIN), kept, notes
-
 # %% ../../nbs/people/180_measurement.ipynb #0b94a746
+_HEADS = ("stability", "of one output", "alpha", "error") # then a criterion each
+
+def _head(row) -> str: # the column of a row of MEASURED
+    if row.question == "stable": return "stability" if row.unit == "system" else "of one output"
+    if row.question == "consistent": return "alpha" if row.statistic == "alpha" else "error"
+    return f"{row.statistic.replace('_', '-')} with {row.against}"
+
+def _cell(row) -> str:
+    if row.statistic == "sem": return f"{row.value:.3g}"
+    if row.ci_low == row.ci_high: return f"{row.value:.2f}"
+    return f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
+
 @dataclass(frozen=True, eq=False)
 class MeasurementResult:
     "Stability, consistency, construct and concurrent validity of metrics and judgments."
@@ -429,18 +421,13 @@ class MeasurementResult:
 
     def by_score(self) -> pd.DataFrame: # score, stability, consistency, a column for each criterion
         "A row for each metric and judgment, a coefficient with its interval in each cell."
-        heads, rows = {"alpha": "alpha", "sem": "error", "system": "stability", "item": "of one output"}, {}
-        for row in self.table[self.table["question"] != "construct"].itertuples():
-            head = (heads[row.unit if row.question == "stable" else row.statistic]
-                    if row.question != "concurrent" else "")
-            head = head or f"{row.statistic.replace('_', '-')} with {row.against}"
-            text = (f"{row.value:.2f}" if row.ci_low == row.ci_high
-                    else f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]")
-            if head == "error": text = f"{row.value:.3g}"
-            rows.setdefault(row.score, {"score": row.score})[head] = text
-        found = pd.DataFrame([*rows.values()])
-        first = [c for c in ("score", "stability", "of one output", "alpha", "error") if c in found]
-        return found[[*first, *(c for c in found if c not in first)]].fillna("")
+        rows = self.table[self.table["question"] != "construct"]
+        cells = pd.DataFrame({"score": rows["score"], "head": [_head(row) for row in rows.itertuples()],
+                              "cell": [_cell(row) for row in rows.itertuples()]})
+        heads = sorted(cells["head"].unique(), key=lambda head: _HEADS.index(head) if head in _HEADS else 9)
+        wide = cells.pivot(index="score", columns="head", values="cell")
+        wide = wide.reindex(index=cells["score"].unique(), columns=heads).fillna("")
+        return wide.rename_axis(columns=None).reset_index()
 
     def by_trait(self) -> pd.DataFrame: # (n, n) texts, named trait by method
         """The multitrait-multimethod table: *convergent*, (heterotrait-monomethod), consistency on the
@@ -457,19 +444,21 @@ class MeasurementResult:
         return save_frames(self, folder, "measurement.json")
 
 # %% ../../nbs/people/180_measurement.ipynb #3097632e
-# columns, item -> group, raters, notes
-def _people_side(criteria: Mapping[str, Judgments]) -> tuple[pd.DataFrame, dict, list[tuple], list[str]]:
-    parts = []
-    raters = [] # (score, trait, method)
-    notes = []
-    group = {}  # item -> group
-    for name, judgments in criteria.items():
-        columns, own = judged_columns(name, judgments)
-        parts.append(columns)
-        raters += own
-        notes += judgments.notes
-        group |= dict(zip(judgments.scores["item"], judgments.scores["group"]))
-    return pd.concat(parts, axis=1, sort=False), group, raters, notes
+class _People(NamedTuple):
+    "What people said, as columns."
+    columns: pd.DataFrame    # a row for each item and system: criteria, and raters who judged everything
+    names: list[str]         # of the criteria
+    group: dict              # item -> label of what is drawn together
+    raters: list[tuple]      # (score, trait, method) of the columns of raters
+    notes: list[str]
+
+def _people_side(criteria: Mapping[str, Judgments]) -> _People:
+    parts = [judged_columns(name, judgments) for name, judgments in criteria.items()]
+    group = {}
+    for judgments in criteria.values(): group |= dict(zip(judgments.scores["item"], judgments.scores["group"]))
+    return _People(pd.concat([columns for columns, _ in parts], axis=1, sort=False), [*criteria], group,
+                   [rater for _, raters in parts for rater in raters],
+                   [note for judgments in criteria.values() for note in judgments.notes])
 
 # %% ../../nbs/people/180_measurement.ipynb #70f14348
 # as `check_methods` returns it, notes
@@ -485,6 +474,61 @@ def _methods_of(
     return (None, ["construct validity is not shown: it takes two criteria that the same two raters "
                    "judged of all outputs, or a table of score, trait and method (methods, --methods)"])
 
+# %% ../../nbs/people/180_measurement.ipynb #8edd3b0a
+class _Metrics(NamedTuple):
+    "What metrics say, as columns, higher is better."
+    columns: pd.DataFrame       # the metrics, and their second run as NAME (again)
+    names: list[str]
+    stable: list[str]           # of those with a second run
+    notes: list[str]
+    last: tuple[str, ...] = ()  # a note that stands after those about rows
+
+def _metric_side(judgments: Judgments, chosen: MetricChoice, again,
+                 people: pd.DataFrame, # columns, whose names are taken
+                ) -> _Metrics:
+    if chosen.metrics is None and judgments.metrics is None:
+        if again is not None:
+            raise InputError("a second run was given and no first one; name the metrics (--metrics)")
+        notes = ["no metrics were given (metrics, --metrics): people alone are measured"]
+        return _Metrics(pd.DataFrame(), [], [], notes)
+    scores = metric_scores(judgments, chosen)
+    names = list(scores.higher)
+    clash = [name for name in names if name in people]
+    if clash: raise InputError(f"{few(clash)} is the name of a metric and of a judgment; rename one")
+    last = ()
+    if scores.corpus:
+        own = few(list(scores.corpus))
+        last = (f"systems are compared by means of items; the corpus values of {own} are other numbers",)
+    first = scores.wide()*scores.signs()
+    if again is None:
+        why = "stability is not shown: no second run of the metrics was given (again, --again)"
+        return _Metrics(first, names, [], [*scores.notes, why], last)
+    second = table_scores(metric_table(again)).wide()
+    kept = [name for name in names if name in second]
+    if not kept:
+        raise InputError(f"the second run holds {few(list(second))}, none of the metrics {few(names)}")
+    missing = [name for name in names if name not in kept]
+    notes = [*scores.notes, *([f"no second run of {few(missing)}"] if missing else [])]
+    second = (second[kept]*scores.signs()[kept]).add_suffix(AGAIN)
+    return _Metrics(pd.concat([first, second], axis=1, sort=False), names, kept, notes, last)
+
+def _wide_of(people: _People, metrics: _Metrics) -> pd.DataFrame: # a row for each item and system
+    parts = [part for part in (people.columns, metrics.columns) if len(part)]
+    return pd.concat(parts, axis=1, sort=False).rename_axis(["item", "system"])
+
+def _cube_of(people: _People, metrics: _Metrics, intersect: bool,
+             where: str) -> tuple[ScoreCube, tuple[str, ...]]: # the cube, notes
+    wide = _wide_of(people, metrics)
+    group = {**dict.fromkeys(wide.index.unique("item"), ""), **people.group}
+    cube, lost = score_cube(wide, group, intersect, where)
+    counts = cube.counts
+    if counts["n_groups"] == counts["n_items"]: return cube, lost
+    return cube, (*lost, f"{counts['n_items']} items lie in {counts['n_groups']} groups: alpha counts a group "
+                         "as one question, and groups are drawn together")
+
+def _digest_of(people: _People, metrics: _Metrics) -> str:
+    return digest(_wide_of(people, metrics).sort_index().to_csv())
+
 # %% ../../nbs/people/180_measurement.ipynb #a092bd0d
 FEW_SYSTEMS = 30 # below this a coefficient over systems is rough, whatever the number of items
 
@@ -494,15 +538,9 @@ def _system_note(cube: ScoreCube, generalize: str) -> list[str]:
               if generalize == "items" else "")
     return [f"{len(cube.systems)} systems are few for coefficients over systems{advice}"]
 
-def _corpus_note(scores) -> list[str]: # of MetricScores, or None
-    own = list(scores.corpus) if scores is not None else []
-    return ([f"systems are compared by means of items; the corpus values of {few(own)} are other numbers"]
-            if own else [])
-
 def _checked_design(statistic: str, generalize: str, reps: int, seed: int,
                     confidence: float) -> AgreementDesign:
     check_range("reps", reps, 10, 10**6)
-    check_level(confidence)
     if generalize not in GENERALIZATIONS:
         raise unknown("population to generalize to", generalize, GENERALIZATIONS)
     design = AgreementDesign(*named_statistics(statistic, "system"), "system", generalize, reps, seed,
@@ -512,27 +550,21 @@ def _checked_design(statistic: str, generalize: str, reps: int, seed: int,
                          "take tau_b, pearson or spearman")
     return design
 
-# people's columns with the metrics' and a second run's; notes
-def _with_metrics(people: pd.DataFrame, scores, again) -> tuple[pd.DataFrame, list, list[str]]:
-    columns = _metric_columns(scores, scores)
-    names = list(scores.higher)
-    clash = [name for name in names if name in people]
-    if clash: raise InputError(f"{few(clash)} is the name of a metric and of a judgment; rename one")
-    second, stable, notes = _second_run(again, scores, names)
-    parts = [part for part in (people, columns, second) if len(part)]
-    return pd.concat(parts, axis=1, sort=False), stable, notes
-
 @checked_arguments
 def measurement(
     judgments, # what `load_criteria` takes: Judgments, a file, several, or {name: one of these}
     metrics=None, # a table (file or frame), names; None: scores that came with the data, if any did
-    again=None,                             # a table of the same metrics run a second time
-    methods=None, # table of score, trait, method; None: raters under several criteria
-    statistic: str = "tau_b",               # of systems: tau_b, pearson, spearman
-    generalize: str = "items",              # intervals are for new "items", "systems", or "both"
+    again=None, # table of the same metrics, run a second time, to measure stability
+    # table with columns score, trait and method: what each metric or CRITERION/RATER is meant to measure, and
+    # how; default the raters who judged all outputs under several aspects
+    methods=None,
+    statistic: Literal["tau-b", "pearson", "spearman"] = "tau-b", # correlation of systems
+    # what intervals and tests are about: new items, new systems, or both
+    generalize: Literal["items", "systems", "both"] = "items",
     *, lower: Sequence[str] = (),           # metrics of which less is better, whatever a card says
     higher: Sequence[str] = (),             # metrics of which more is better, whatever a card says
-    intersect: bool = False,                # leave out items that lack a score
+    # use only the items that have every score, and say how many are left out
+    intersect: bool = False,
     reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
     weights=None,                           # of metrics that are run: {name: weights}, see `WeightChoice`
     encoder=None, layer: str | None = None, # of metrics that are run, for those that take them
@@ -541,42 +573,25 @@ def measurement(
     """The four questions of measurement theory (Xiao et al. 2023) about any metrics and judgments; raises
     InputError if data do not fit."""
     design = _checked_design(statistic, generalize, reps, seed, confidence)
+    chosen = MetricChoice(metrics, lower, higher, intersect, device, weights,
+                          {**(metric_options or {}), "encoder": encoder, "layer": layer})
     criteria = load_criteria(judgments)
     first = next(iter(criteria.values()))
-    wide, group, raters, notes = _people_side(criteria)
-    names = []
-    stable = []
-    scores = None
-    if metrics is None and first.metrics is None:
-        if again is not None:
-            raise InputError("a second run was given and no first one; name the metrics (--metrics)")
-        notes.append("no metrics were given (metrics, --metrics): people alone are measured")
-    else:
-        options = {**(metric_options or {}), "encoder": encoder, "layer": layer}
-        scores, told = set_directions(metric_scores(first, metrics, device, weights, options), lower, higher)
-        names = list(scores.higher)
-        wide, stable, why = _with_metrics(wide, scores, again)
-        notes += [*scores.notes, *told, *why]
-    wide.index = wide.index.set_names(["item", "system"])
-    cube, lost = score_cube(wide, {**dict.fromkeys(wide.index.unique("item"), ""), **group}, intersect,
-                            first.name)
+    people = _people_side(criteria)
+    known = _metric_side(first, chosen, again, people.columns)
+    cube, lost = _cube_of(people, known, intersect, first.name)
     if generalize != "systems" and cube.counts["n_groups"] < 4:
         raise InputError(f"{cube.counts['n_groups']} independent items are too few for an "
                          "interval; at least 4 are needed")
-    asked, why = _methods_of(methods, raters, cube.names)
-    rows = stability_rows(cube, stable, design)
-    rows += consistency_rows(cube, [*names, *criteria], design)
+    asked, why = _methods_of(methods, people.raters, cube.names)
     built, pairs = ([], []) if asked is None else construct_rows(cube, asked, design)
-    rows += built
-    if names: rows += concurrent_rows(cube, names, [*criteria], design)
-    counts = cube.counts
-    if counts["n_groups"] < counts["n_items"]:
-        lost += (f"{counts['n_items']} items lie in {counts['n_groups']} groups: alpha counts a group as one "
-                 "question, and groups are drawn together",)
-    signature = Signature.of(protocol="measurement", data=first.name, rows=digest(wide.sort_index().to_csv()),
+    rows = [*stability_rows(cube, known.stable, design),
+            *consistency_rows(cube, [*known.names, *people.names], design), *built]
+    if known.names: rows += concurrent_rows(cube, known.names, people.names, design)
+    signature = Signature.of(protocol="measurement", data=first.name, rows=_digest_of(people, known),
                              statistic=design.statistic.name, generalize=generalize, reps=reps, seed=seed,
-                             confidence=confidence, **counts)
-    notes += [*lost, *why, *_corpus_note(scores), *_system_note(cube, generalize)]
-    table = pd.DataFrame(rows, columns=MEASURED).assign(**counts)
+                             confidence=confidence, **cube.counts)
+    notes = (*people.notes, *known.notes, *lost, *why, *known.last, *_system_note(cube, generalize))
+    table = pd.DataFrame(rows, columns=MEASURED).assign(**cube.counts)
     return MeasurementResult(table, pd.DataFrame(pairs, columns=PAIRS), str(signature),
                              tuple(dict.fromkeys(notes)))

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,20 +20,18 @@ import pandas as pd
 from ..core import InputError, Signature, check_range, check_type, checked_arguments, few, rng
 from ..core import unknown
 from ..data.items import Images
-from ..data.judgment_tables import Choices, Judgments, metric_table
+from ..data.judgment_tables import Choices, Judgments
 from ..data.judgments import judgment_files, load_judgments
 from ..data.photos import Photo, image_paths
 from ..metrics.base import Metric, metric_card, metrics as METRICS
 from .agreement import AgreementDesign
 from .correlation import ratio
 from .human import AgreeRows, agree_rows, save_frames, wrong_way_notes
-from .judged_scores import JudgedScores, rows_table, share_rows, shared_outputs
-from .metric_scores import MetricScores, idle_options, join_scores, metric_makers
-from .metric_scores import score_outputs
-from .metric_scores import set_directions, table_scores
+from .judged_scores import JudgedScores, choice_outputs, judge_scores, shared_outputs
+from .metric_scores import MetricChoice, MetricScores, given_scores, join_scores
+from .metric_scores import score_outputs, set_directions
 from .score_table import ScoreTable
 from .statistics import AGREEMENTS, Agreement
-from ..stats import check_level
 
 # %% ../../nbs/people/170_protocols.ipynb #5e5b6f59
 @dataclass(frozen=True)
@@ -167,19 +166,6 @@ def _lacks(metric: Metric, outputs: pd.DataFrame, images) -> str: # what keeps i
     return f"needs references, and {without} of {len(outputs)} captions have none"
 
 # %% ../../nbs/people/170_protocols.ipynb #5d5bfce1
-def _given(data: Judgments, metrics) -> tuple[list[MetricScores], list[str]]: # that exist; to be run
-    if isinstance(metrics, MetricScores): return [metrics], []
-    if metrics is None and data.metrics is None: return [], [*DEFAULT_METRICS]
-    if metrics is None: return [table_scores(data.metrics)], []
-    is_file = isinstance(metrics, Path) or isinstance(metrics, str) and Path(metrics).is_file()
-    if is_file or isinstance(metrics, pd.DataFrame): return [table_scores(metric_table(metrics))], []
-    check_type("metrics", metrics, str | Sequence)
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    published = [] if data.metrics is None else [n for n in names if n in set(data.metrics["metric"])]
-    if not published: return [], names
-    came = data.metrics[data.metrics["metric"].isin(published)]
-    return [table_scores(came)], [n for n in names if n not in published]
-
 def _run(data: Judgments, built: Sequence[Metric], images, image_of: Mapping,
          intersect: bool) -> MetricScores:
     if not any(m.card.get("source") == "images" for m in built): return score_outputs(data, built)
@@ -192,10 +178,10 @@ def _run(data: Judgments, built: Sequence[Metric], images, image_of: Mapping,
     return score_outputs(replace(data, outputs=data.outputs[there]), built, pictures)
 
 # %% ../../nbs/people/170_protocols.ipynb #4e4f5b2a
-def _built(data: Judgments, once: Judgments, names: Sequence[str],
-           images, device, weights, options: Mapping) -> dict: # name -> Metric, or why not
+def _built(data: Judgments, once: Judgments, names: Sequence[str], images,
+           chosen: MetricChoice) -> dict: # name -> Metric, or why not
     out = {}
-    for name, make in zip(names, metric_makers(data, names, device, weights, options)):
+    for name, make in zip(names, chosen.makers(data, names)):
         if images is None and metric_card(METRICS[name]).get("source") == "images":
             out[name] = NO_PICTURES
             continue
@@ -206,30 +192,29 @@ def _built(data: Judgments, once: Judgments, names: Sequence[str],
 
 def protocol_scores(data: Judgments,          # with references
                     once: Judgments,          # the same captions, each once: for metrics without references
-                    metrics=None,             # as in `protocol`
+                    chosen: MetricChoice,
                     images=None,              # folder of the pictures
                     image_of: Mapping = {},   # item -> name of its image
-                    intersect: bool = False, device: str | None = None, weights=None, options: Mapping = {},
                    ) -> ProtocolScores:
     "Every metric that can run, and what others need; raises InputError on unknown names, and if none can."
-    parts, names = _given(once, metrics)
-    idle = idle_options(weights, options)
-    if idle and not names: raise InputError(f"{idle} has no effect: no metric is run")
+    parts, names = given_scores(once, chosen.metrics)
+    if not parts and chosen.metrics is None: names = [*DEFAULT_METRICS]
+    chosen.check_used(names)
     for name in names: METRICS[name] # an unknown name is an error
-    found = _built(data, once, names, images, device, weights, options)
+    found = _built(data, once, names, images, chosen)
     absent = {name: why for name, why in found.items() if isinstance(why, str)}
     together = {} # what they look at -> metrics
     for metric in found.values():
         if not isinstance(metric, Metric): continue
         together.setdefault((metric.compares, metric.phi_key), []).append(metric)
     for (compares, _), group in together.items():
-        try: parts.append(_run(data if compares else once, group, images, image_of, intersect))
+        try: parts.append(_run(data if compares else once, group, images, image_of, chosen.intersect))
         except InputError as error: absent |= dict.fromkeys((m.name for m in group), str(error))
     if not parts:
         listed = "; ".join(f"{name}: {why}" for name, why in absent.items())
         raise InputError(listed or "no metrics asked for; give at least one")
-    scores = join_scores(parts)
-    asked = [found.get(n, n) for n in (metrics if isinstance(metrics, (list, tuple)) else names)]
+    scores = set_directions(join_scores(parts), chosen.lower, chosen.higher)
+    asked = [found.get(n, n) for n in (chosen.metrics if isinstance(chosen.metrics, (list, tuple)) else names)]
     order = [m.name if isinstance(m, Metric) else m for m in asked]
     return ProtocolScores(scores, absent, (*order, *scores.higher, *absent))
 
@@ -246,9 +231,8 @@ def _without_constants(found: ProtocolScores) -> ProtocolScores:
 
 def rating_views(data: Judgments, scores: MetricScores, intersect: bool = False) -> JudgedScores:
     "Ratings and metrics on the same rows, one for each rating; raises InputError if they do not fit."
-    both = share_rows(data, scores, "item", "each", intersect)
-    table, notes = rows_table(both, "item", "each"), (*data.notes, *both.notes)
-    return JudgedScores(data.name, "item", {"all": table}, scores, both.human, both.items, notes=notes)
+    judged = judge_scores(data, scores, "item", "each", intersect=intersect)
+    return replace(judged, views={"all": judged.views["item"]})
 
 # %% ../../nbs/people/170_protocols.ipynb #51607165
 VOTE_TIES = ("second", "half")
@@ -310,16 +294,6 @@ def reference_variants(choices: Choices,
         out[f"draw {k}"] = [tuple(refs[i] for i in at) for refs, at in zip(held, places)]
     return out
 
-def _as_outputs(choices: Choices, variants: Mapping[str, Sequence]) -> Judgments: # systems "first/draw 1", …
-    parts = []
-    for side in ("first", "second"):
-        for name, refs in variants.items():
-            system = f"{side}/{name}" if len(variants) > 1 else side
-            part = choices.table[["item"]].assign(system=system, output=choices.table[side], references=refs)
-            parts.append(part)
-    both = pd.concat(parts, ignore_index=True)
-    return Judgments(choices.name, both[["item", "system"]].assign(score=0.0), outputs=both)
-
 # %% ../../nbs/people/170_protocols.ipynb #50f50515
 def _pair_scores(choices: Choices, scores: MetricScores, variants: Sequence[str]) -> np.ndarray:
     # (M, V, 2, N) higher is better, NaN if there is none
@@ -378,7 +352,8 @@ def pair_views(choices: Choices, scores: MetricScores,
                           plan.metric_ties, vote_ties)
     if choices.name == "foil": views = _foil_tables(pairs, right, variants, names)
     else: views = _kind_tables(pairs, right, plan, names)
-    return JudgedScores(choices.name, "choice", views, scores, pairs, None, notes=(*choices.notes, *notes))
+    return JudgedScores(choices.name, "choice", views, scores, pairs, None,
+                        notes=(*choices.notes, *scores.notes, *notes))
 
 # %% ../../nbs/people/170_protocols.ipynb #6584bd50
 PROTOCOL_TABLE = ["metric", "protocol", "split", "statistic", "value", "ci_low", "ci_high", "n", "n_images",
@@ -433,39 +408,27 @@ def _result(judged: JudgedScores, found: ProtocolScores, design: AgreementDesign
     pairs = pd.DataFrame(pairs, columns=PROTOCOL_PAIRS)
     return ProtocolResult(judged.name, table, pairs, str(signature), tuple(dict.fromkeys(notes)))
 
-# %% ../../nbs/people/170_protocols.ipynb #a472b0be
+# %% ../../nbs/people/170_protocols.ipynb #16efc223
 def _image_of(table: pd.DataFrame) -> dict: return dict(zip(table["item"], table["group"])) # item -> image
 
-def _judged_pairs(data: Choices, references: int, draws: int, seed: int, lower, higher, vote_ties: str,
-                  intersect: bool, **run) -> tuple[JudgedScores, ProtocolScores]:
-    variants = reference_variants(data, references, draws, seed)
-    once = _as_outputs(data, {"": [()]*len(data)})
-    whole, image_of = _as_outputs(data, variants), _image_of(data.table)
-    found = protocol_scores(whole, once, image_of=image_of, intersect=intersect, **run)
-    scores, notes = set_directions(found.scores, lower, higher)
-    judged = pair_views(data, scores, [*variants], vote_ties, intersect)
-    return replace(judged, notes=(*scores.notes, *notes, *judged.notes)), found
-
-def _judged_ratings(data: Judgments, lower, higher, intersect: bool,
-                    **run) -> tuple[JudgedScores, ProtocolScores]:
-    found = protocol_scores(data, data, image_of=_image_of(data.scores), intersect=intersect, **run)
-    found = _without_constants(found)
-    scores, notes = set_directions(found.scores, lower, higher)
-    judged = rating_views(data, scores, intersect)
-    return replace(judged, notes=(*scores.notes, *notes, *judged.notes)), found
-
-# %% ../../nbs/people/170_protocols.ipynb #16efc223
 @checked_arguments
-def protocol(name: str,              # of PROTOCOLS
-             path,                   # what the authors give out, a file or a folder; or Judgments, Choices
+def protocol(name: str,              # flickr8k-expert, flickr8k-cf, composite, pascal50s or foil
+             # the data as the authors publish them: a file, or the folder
+             path,
              metrics=None,           # names, or a table; None: scores of the data, or DEFAULT_METRICS
-             *, images: str | Path | None = None, # folder of the pictures, for metrics that look at them
-             captions=None,          # of Composite and FOIL: files of captions, or a folder of them
+             # folder of the pictures, for metrics that look at them; folders in it are searched
+             *, images: str | Path | None = None,
+             # composite, foil: captions of the images (a file, or a folder of files)
+             captions=None,
              lower: Sequence[str] = (),  # metrics of which less is better, whatever a card says
              higher: Sequence[str] = (), # metrics of which more is better, whatever a card says
-             intersect: bool = False,    # use the captions that all metrics have
-             references: int = 5, draws: int = 5, # of Pascal-50S: how many are drawn, how often
-             vote_ties: str = "second",  # of Pascal-50S, one of VOTE_TIES
+             # use only the outputs that people and all metrics have, and say how many are left out
+             intersect: bool = False,
+             references: int = 5,    # pascal50s: number of references that are drawn of its 48
+             draws: int = 5,         # pascal50s: how often they are drawn; accuracies are averaged
+             # pascal50s: equal votes count for the second caption, as in the authors' program, or give either
+             # choice half a point
+             vote_ties: Literal["second", "half"] = "second",
              reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
              weights=None,               # of metrics that are run: {name: weights}, see `WeightChoice`
              encoder=None, layer: str | None = None, # of metrics that are run, for those that take them
@@ -476,20 +439,22 @@ def protocol(name: str,              # of PROTOCOLS
     plan = protocol_named(name)
     for what, value in (("references", references), ("draws", draws)): check_range(what, value, 1, 100)
     check_range("reps", reps, 10, 10**6)
-    check_level(confidence)
+    chosen_from = plan.statistic == "forced_choice"
+    statistic = FORCED_CHOICE if chosen_from else AGREEMENTS[plan.statistic]
+    design = AgreementDesign(statistic, "choice" if chosen_from else "item", "items", reps, seed, confidence)
+    chosen = MetricChoice(metrics, lower, higher, intersect, device, weights,
+                          {**(metric_options or {}), "encoder": encoder, "layer": layer})
     data = protocol_data(name, path, captions)
-    options = {**(metric_options or {}), "encoder": encoder, "layer": layer}
-    run = dict(metrics=metrics, images=images, device=device, weights=weights, options=options,
-               intersect=intersect, lower=lower, higher=higher)
     shape = dict(reps=reps, seed=seed, confidence=confidence)
-    if plan.statistic == "forced_choice":
-        judged, found = _judged_pairs(data, references, draws, seed, vote_ties=vote_ties, **run)
-        statistic = FORCED_CHOICE
+    if isinstance(data, Choices):
+        variants = reference_variants(data, references, draws, seed)
+        once = choice_outputs(data, {"": [()]*len(data)})
+        found = protocol_scores(choice_outputs(data, variants), once, chosen, images, _image_of(data.table))
+        judged = pair_views(data, found.scores, [*variants], vote_ties, intersect)
         if name == "pascal50s": shape |= dict(references=references, draws=draws, vote_ties=vote_ties)
     else:
-        judged, found = _judged_ratings(data, **run)
-        statistic = AGREEMENTS[plan.statistic]
+        found = _without_constants(protocol_scores(data, data, chosen, images, _image_of(data.scores)))
+        judged = rating_views(data, found.scores, intersect)
         shape |= dict(ratings="each")
     signature = Signature.of(protocol=name, rows=judged.digest, generalize="items", **shape)
-    design = AgreementDesign(statistic, judged.unit, "items", reps, seed, confidence)
     return _result(judged, found, design, signature)

@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['NO_TRUTH', 'SCALES', 'CEILING', 'agreeing_pairs', 'vote_ceiling', 'rating_matrix', 'variance_components',
-           'spearman_brown', 'noise_ceiling', 'rater_curve', 'held_out_agreement', 'RaterWorth', 'worth_raters',
-           'krippendorff', 'labels_needed', 'controlled_mean', 'Panel', 'rating_panel', 'people_ceiling',
-           'panel_ceilings', 'choice_ceilings']
+           'noise_ceiling', 'rater_curve', 'held_out_agreement', 'RaterWorth', 'worth_raters', 'krippendorff', 'Panel',
+           'rating_panel', 'people_ceiling', 'panel_ceilings', 'choice_ceilings']
 
 # %% ../../nbs/people/080_raters.ipynb #04f4128c
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ import pandas as pd
 
 from ..core import InputError, Interval, Score, Signature, few
 from ..stats import bootstrap_weights, interval
-from ..stats import normal_interval
 from ..core import rng, unknown
 from .statistics import Agreement, agreement_named
 from ..stats import check_level, cluster_labels
@@ -97,7 +95,7 @@ def rating_matrix(item: Sequence, rater: Sequence, score: Sequence[float],
     return wide.to_numpy(), wide.index.to_numpy()
 
 # %% ../../nbs/people/080_raters.ipynb #5eceae13
-def _rated(ratings: np.ndarray, crossed: bool = False) -> np.ndarray: # (I, m) NaN where missing
+def _rated(ratings: np.ndarray) -> np.ndarray: # (I, m) NaN where missing
     X = np.asarray(ratings, float)
     if X.ndim != 2 or np.isinf(X).any():
         raise InputError("ratings are a matrix of items and raters, NaN where missing, "
@@ -109,15 +107,14 @@ def _rated(ratings: np.ndarray, crossed: bool = False) -> np.ndarray: # (I, m) N
     if (count < 2).all(): raise InputError("no item has two ratings; nothing can be said about raters")
     if np.nanmax(X) == np.nanmin(X):
         raise InputError(f"all ratings are {np.nanmax(X):g}; there is nothing to agree on")
-    return X - np.nanmean(X, 0) + np.nanmean(X) if crossed else X
+    return X
 
 def variance_components(ratings: np.ndarray,             # (I, m) NaN where missing
                W: np.ndarray | None = None,     # (R, I) multiplicities of items
-               crossed: bool = False,           # the same raters judged all items
               ) -> tuple[np.ndarray, np.ndarray, np.ndarray]: # (R,) each
     """Variances of the truth and of a rating around it, and the mean of 1/raters; the first may come out
     negative by chance."""
-    X = _rated(ratings, crossed)
+    X = _rated(ratings)
     W = np.ones((1, len(X))) if W is None else W
     n = np.isfinite(X).sum(1)                          # (I,) ratings
     mean = np.nanmean(X, 1)                            # (I,)
@@ -125,37 +122,30 @@ def variance_components(ratings: np.ndarray,             # (I, m) NaN where miss
     items = W.sum(1)                                   # (R,)
     N = W @ n                                          # (R,) all ratings
     freedom = W @ (n - 1)
-    if crossed: freedom = freedom*((items - 1)/items)
     noise = W @ within/np.maximum(freedom, 1e-300)
     grand = W @ (n*mean)/N
     between = (W @ (n*mean**2) - N*grand**2)/(items - 1) # mean square between items
     n_0 = (N - W @ n**2/N)/(items - 1)
     return (between - noise)/n_0, noise, W @ (1/n)/items
 
-# %% ../../nbs/people/080_raters.ipynb #6d25b34d
-def spearman_brown(r: float, n: float) -> float:
-    "The reliability of n raters' mean, from that of one (Spearman 1910, Brown 1910)."
-    return n*r/(1 + (n - 1)*r)
-
 # %% ../../nbs/people/080_raters.ipynb #902c3d20
 def _bounded(values: np.ndarray) -> np.ndarray: return np.clip(np.nan_to_num(values), 0, 1)
 
 def noise_ceiling(ratings: np.ndarray,            # (I, m) NaN where missing
                   clusters: Sequence | None = None, # (I,) items that are drawn together
-                  *, crossed: bool = False,       # the same raters judged all items
-                  reps: int = 1000, seed: int = 0, confidence: float = 0.95,
+                  *, reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                  ) -> dict[str, Score]:           # "rater", "panel", "truth"
     """Pearson's r of a rater with another, of a panel with another, of the truth with a panel (the ceiling);
     raises InputError without pairs of ratings."""
     check_level(confidence)
     n = len(np.asarray(ratings))
     W = np.vstack([np.ones(n), _counts(n, clusters, reps, seed)]) # (1 + reps, I), the data first
-    signal, noise, share = variance_components(ratings, W, crossed)
+    signal, noise, share = variance_components(ratings, W)
     signal = np.maximum(signal, 0)
     single = _bounded(signal/(signal + noise))
     panel = _bounded(signal/(signal + noise*share))
     signature = _signature("noise-ceiling", n, clusters, reps, seed, raters=f"{1/share[0]:.3g}",
-                           crossed=crossed, estimator="anova")
+                           crossed=False, estimator="anova")
     found = dict(rater=single, panel=panel, truth=np.sqrt(panel)) # (1 + reps,) each
     return {what: _score(v[0], v[1:], confidence, n, signature.extended(of=what))
             for what, v in found.items()}
@@ -169,20 +159,16 @@ def _statistic(statistic: str | Agreement) -> Agreement:
     return found
 
 # orders of the raters, (I, least) each, the left-out one first
-def _turns(ratings: np.ndarray, turns: int, seed: int, crossed: bool) -> list[np.ndarray]:
+def _turns(ratings: np.ndarray, turns: int, seed: int) -> list[np.ndarray]:
     there = np.isfinite(ratings)
     least = int(there.sum(1).min())
     if least < 2:
         raise InputError(f"{(there.sum(1) < 2).sum()} of {len(ratings)} items have one rating; "
                          "to hold out a rater each needs two")
-    if crossed and not there.all():
-        raise InputError("crossed raters judged all items; some ratings are missing")
     out = []
     for turn in range(turns):
         g = rng(seed, "turns", turn)
-        if crossed: keys = np.broadcast_to(g.random(ratings.shape[1]), ratings.shape)
-        else: keys = g.random(ratings.shape)
-        order = np.argsort(np.where(there, keys, 2), 1) # missing ratings last
+        order = np.argsort(np.where(there, g.random(ratings.shape), 2), 1) # missing ratings last
         out.append(np.take_along_axis(ratings, order, 1)[:, :least])
     return out
 
@@ -191,7 +177,7 @@ def rater_curve(ratings: np.ndarray,         # (I, m) NaN where missing, two rat
                 y: np.ndarray | None = None, # (I,) a metric
                 W: np.ndarray | None = None, # (R, I) multiplicities of items
                 *, turns: int = 20,          # random choices of who is held out
-                seed: int = 0, crossed: bool = False
+                seed: int = 0,
                ) -> np.ndarray: # (m − 1, R), or (m, R) with the metric in the last row
     """Agreement of a held-out rater with the mean of 1, 2, … others (and with a metric); raises InputError
     if an item has one rating."""
@@ -199,7 +185,7 @@ def rater_curve(ratings: np.ndarray,         # (I, m) NaN where missing, two rat
     how = _statistic(statistic)
     W = np.ones((1, len(X))) if W is None else W
     total = 0.0
-    for ordered in _turns(X, turns, seed, crossed):
+    for ordered in _turns(X, turns, seed):
         others = ordered[:, 1:]
         means = (np.cumsum(others, 1)/np.arange(1, ordered.shape[1])).T # (least − 1, I)
         total = total + how.many(ordered[:, 0], means if y is None else np.vstack([means, y]), W)
@@ -210,7 +196,7 @@ def held_out_agreement(ratings: np.ndarray, # (I, m) NaN where missing, two rati
                        statistic: str | Agreement = "pearson",
                        clusters: Sequence | None = None, # (I,) items that are drawn together
                        *, turns: int = 20,               # random choices of who is held out
-                       crossed: bool = False, reps: int = 1000, seed: int = 0, confidence: float = 0.95
+                       reps: int = 1000, seed: int = 0, confidence: float = 0.95
                       ) -> Score:
     """Agreement of one rater with the mean of the others, with an interval over items; raises InputError
     where it is undefined."""
@@ -219,13 +205,13 @@ def held_out_agreement(ratings: np.ndarray, # (I, m) NaN where missing, two rati
     how = _statistic(statistic)
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
     # (1 + reps,), of the data first
-    agreed = rater_curve(X, how, None, W, turns=turns, seed=seed, crossed=crossed)[-1]
+    agreed = rater_curve(X, how, None, W, turns=turns, seed=seed)[-1]
     if np.isnan(agreed[0]):
         raise InputError(f"{how.name} of one rater with the others is undefined: "
                          "a rater said the same of all items")
     draws, notes = _defined(agreed[1:], how.name)
     signature = _signature("held-out-rater", len(X), clusters, reps, seed, statistic=how.name,
-                           crossed=crossed, turns=turns)
+                           crossed=False, turns=turns)
     return _score(agreed[0], draws, confidence, len(X), signature, notes=notes)
 
 # %% ../../nbs/people/080_raters.ipynb #4c07fd9c
@@ -246,11 +232,11 @@ class RaterWorth:
         def words(n): return f"{n:.2g}" if np.isfinite(n) else beyond
         return f"worth {words(self.raters)} raters [{words(self.ci.low)}, {words(self.ci.high)}]"
 
-def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
+def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray,
                   ) -> tuple[np.ndarray, np.ndarray]: # (R,) raters, correlation with the truth
-    signal, noise, _ = variance_components(X, W, crossed)
+    signal, noise, _ = variance_components(X, W)
     signal = np.maximum(signal, 0)
-    mean = np.nanmean(_rated(X, crossed), 1) # (I,) of the raters
+    mean = np.nanmean(X, 1) # (I,) of the raters
     share = W/W.sum(1, keepdims=True)        # (R, I)
     def covariance(u, v): return share @ (u*v) - (share @ u)*(share @ v) # (R,)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -261,8 +247,8 @@ def _worth_pearson(X: np.ndarray, y: np.ndarray, W: np.ndarray, crossed: bool,
 
 # (R,) raters, agreement with a held-out one
 def _worth_curve(X: np.ndarray, y: np.ndarray, W: np.ndarray, how: Agreement, turns: int,
-                 seed: int, crossed: bool, chance: float) -> tuple[np.ndarray, np.ndarray]:
-    *curve, own = rater_curve(X, how, y, W, turns=turns, seed=seed, crossed=crossed)
+                 seed: int, chance: float) -> tuple[np.ndarray, np.ndarray]:
+    *curve, own = rater_curve(X, how, y, W, turns=turns, seed=seed)
     curve = np.maximum.accumulate(np.vstack([np.full(len(own), chance), *curve]))
     if curve[-1, 0] <= chance: raise InputError(NO_TRUTH)
     there = ~np.isnan(own) & ~np.isnan(curve).any(0)
@@ -277,8 +263,7 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
                  ratings: np.ndarray,              # (I, m) NaN where missing
                  statistic: str | Agreement = "pearson",
                  clusters: Sequence | None = None, # (I,) items that are drawn together
-                 *, crossed: bool = False,         # the same raters judged all items
-                 turns: int = 20,                  # choices of who is held out; not for Pearson
+                 *, turns: int = 20,               # choices of who is held out; not for Pearson
                  reps: int = 1000, seed: int = 0, confidence: float = 0.95,
                 ) -> RaterWorth:
     """The number of raters whose mean agrees with people as well as the metric does; raises InputError where
@@ -295,10 +280,10 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
                          "mend or leave out these items")
     if np.ptp(y) == 0: raise InputError("the metric is constant; it replaces nobody")
     W = np.vstack([np.ones(len(X)), _counts(len(X), clusters, reps, seed)])
-    if how.name == "pearson": found, agreed = _worth_pearson(X, y, W, crossed)
+    if how.name == "pearson": found, agreed = _worth_pearson(X, y, W)
     else:
-        chance = how.chance(X[:, 0] if crossed else np.nanmean(X, 1))
-        found, agreed = _worth_curve(X, y, W, how, turns, seed, crossed, chance)
+        chance = how.chance(np.nanmean(X, 1))
+        found, agreed = _worth_curve(X, y, W, how, turns, seed, chance)
     if how.name != "pearson" and np.isnan(found[0]):
         raise InputError(f"{how.name} of a held-out rater is undefined: a rater said the same of all items; "
                          "there is nothing to compare with")
@@ -308,7 +293,7 @@ def worth_raters(y: Sequence[float],               # (I,) metric, higher is bett
     def back(v): return float(v/(1 - v)) if v < 1 else np.inf
     ci = _interval(share(found[:1])[0], share(draws), confidence, shown=back)
     limit = np.inf if how.name == "pearson" else float(np.isfinite(X).sum(1).min() - 1)
-    signature = _signature("worth-raters", len(X), clusters, reps, seed, statistic=how.name, crossed=crossed,
+    signature = _signature("worth-raters", len(X), clusters, reps, seed, statistic=how.name, crossed=False,
                            estimator="disattenuated" if how.name == "pearson" else f"held-out-{turns}")
     return RaterWorth(float(found[0]), ci, float(agreed[0]), limit, signature, notes)
 
@@ -356,46 +341,6 @@ def krippendorff(ratings: np.ndarray,              # (I, m) NaN where missing
     if lost.any(): notes += (f"{lost.sum()} of {reps} draws held one value only and are not used",)
     signature = _signature("krippendorff", len(C), labels, reps, seed, scale=scale)
     return _score(value, draws[~lost], confidence, len(C), signature, notes=notes)
-
-# %% ../../nbs/people/080_raters.ipynb #e8e2e672
-def labels_needed(rho: float,        # correlation of the metric with single human labels
-                  share: float = 0.0, # labeled outputs among all that the metric judged
-                 ) -> float:         # in [0, 1]
-    "The factor by which a control variate shrinks the number of human labels: 1 − ρ² (Chaganty et al. 2018)."
-    if not -1 <= rho <= 1 or not 0 <= share <= 1:
-        raise InputError("a correlation lies between -1 and 1 and a share between 0 and 1, "
-                         f"not {rho:g} and {share:g}")
-    return 1 - rho**2*(1 - share)
-
-def controlled_mean(x: Sequence[float],     # (n,) human scores of labeled outputs
-                    y: Sequence[float],     # (n,) the metric on the same outputs
-                    y_all: Sequence[float], # (N,) the metric on all outputs, the labeled ones among them
-                    clusters: Sequence | None = None, # (n,) of the labeled outputs
-                    *, confidence: float = 0.95,
-                   ) -> Score:
-    """The mean human score with the metric as control variate; raises InputError on too little or constant
-    scores."""
-    check_level(confidence)
-    x, y, everything = (np.asarray(v, float) for v in (x, y, y_all))
-    if x.shape != y.shape or len(x) < 4:
-        raise InputError(f"{len(x)} human scores and {len(y)} metric scores; "
-                         "give one of each per labeled output, four at least")
-    if np.ptp(y) == 0: raise InputError("the metric is constant on the labeled outputs; it controls nothing")
-    if len(everything) < len(x):
-        raise InputError(f"the metric judged {len(everything)} outputs, fewer than the {len(x)} labeled "
-                         "ones; `y_all` holds all")
-    beta = np.cov(x, y)[0, 1]/y.var(ddof=1)
-    value, share = x.mean() - beta*(y.mean() - everything.mean()), len(x)/len(everything)
-    labels = np.arange(len(x)) if clusters is None else cluster_labels(clusters, len(x))
-    count = int(labels.max()) + 1
-    if count < 4:
-        raise InputError(f"{count} independent clusters are too few for an interval; at least 4 are needed")
-    spread = lambda v: (np.bincount(labels, v - v.mean())**2).sum()*(count/(count - 1))/len(x)**2
-    variance = spread(x - beta*y)*(len(x) - 1)/(len(x) - 2)*(1 - share) + spread(x)*share
-    signature = Signature.of(protocol="control-variate", n=len(x), n_all=len(everything),
-                             clusters=None if clusters is None else count)
-    return Score(float(value), normal_interval(value, variance**0.5, confidence, "control-variate",
-                                               count - 2), len(x), True, signature)
 
 # %% ../../nbs/people/080_raters.ipynb #64460b3e
 @dataclass(frozen=True, eq=False)

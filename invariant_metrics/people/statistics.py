@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['AGREEMENTS', 'WMT_GAP', 'tau_b', 'tau_c', 'tau_23', 'tau_wmt', 'kendall_b', 'kendall_c', 'tau23', 'wmt_like',
-           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'Agreement', 'agreement_named',
-           'WithinItems', 'within_items']
+           'soft_pairwise_accuracy', 'soft_chance', 'two_afc', 'choice_accuracy', 'Agreement', 'agreement_named']
 
 # %% ../../nbs/people/030_statistics.ipynb #46165556
 from collections.abc import Callable, Sequence
@@ -261,32 +260,3 @@ def agreement_named(name: str | Agreement,
     if not 0 < value < np.inf:
         raise InputError(f"the gap of {name!r} is not a positive number; write, for instance, wmt_like:0.5")
     return _wmt_named(name, value)
-
-# %% ../../nbs/people/030_statistics.ipynb #d49d01bd
-@dataclass(frozen=True)
-class WithinItems:
-    "A statistic per group and its mean."
-    value: float
-    per_group: np.ndarray # (G,) NaN for groups without variation
-    labels: np.ndarray    # (G,)
-    used: int             # groups in the mean
-    left_out: int         # groups in which people or the metric order nothing
-
-def within_items(name: str,                                # of AGREEMENTS, or "wmt_like:GAP"
-            x: Sequence[float], y: Sequence[float],   # (n,) people, metric
-            groups: Sequence,                         # (n,) labels, e.g. the item of each row
-           ) -> WithinItems:
-    """A statistic within each group, averaged; raises InputError if it has no such form or no group has
-    variation."""
-    statistic = agreement_named(name)
-    if statistic.groupwise is None:
-        raise InputError(f"{name!r} has no form within groups; known: "
-                         f"{', '.join(n for n, a in AGREEMENTS.items() if a.groupwise)}")
-    x, y = check_scores(x, y)
-    groups = np.asarray(groups)
-    each = statistic.groupwise(x, y, groups)[:, 0] # (G,)
-    used = int(np.isfinite(each).sum())
-    if not used:
-        raise InputError(f"{name}: in none of the {len(each)} groups do both people "
-                         "and metric order anything")
-    return WithinItems(float(np.nanmean(each)), each, np.unique(groups), used, len(each) - used)

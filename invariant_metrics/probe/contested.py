@@ -9,6 +9,7 @@ __all__ = ['DISTANCES', 'SHOWN_TILE', 'SHOWN_SIDE', 'QUESTIONS', 'KNOWN_ANSWERS'
 # %% ../../nbs/probe/110_contested.ipynb #f59abeea
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -91,9 +92,11 @@ def _stained(seed: int) -> Iterator[tuple[Tensor, Tensor]]: # untouched, with st
     dose, _ = perturbations["blotches"](items, rng(seed, "stains"))
     yield from zip(items.rgb, at_strength(items, dose, items.rgb.new_ones(len(items))))
 
-def contested_pairs(out: str | Path,   # a folder, made where it is missing; pairs.csv and pictures
-                    pairs: int = 200,
-                    of: str = "colors", # or "captions"
+def contested_pairs(out: str | Path,  # a folder for pairs.csv and the pictures
+                    pairs: int = 200, # largest number of pairs, besides those with a known answer
+                    # colors: a recoloring beside a violation of the same PSNR; captions: a caption beside
+                    # the same caption without a color
+                    of: Literal["colors", "captions"] = "colors",
                     seed: int = 0,
                    ) -> tuple[pd.DataFrame, str]: # the table; the command that makes the labeling page
     "Pairs for people to judge, right side first; raises InputError if the folder holds pairs already."

@@ -293,8 +293,8 @@ def dose_panel(
     rows: pd.DataFrame,
     total: Mapping,     # of all severities: family, valid_change, threshold
 ) -> str: # SVG, 112 x 97 points
-    "Change of the score against severity for one family of edits."
-    rows = rows[np.isfinite(rows["change"])]
+    "Change of the score against severity for one family of edits; a severity without items has no point."
+    rows = rows[np.isfinite(rows[["change", "isotonic"]]).all(axis=1)]
     x, change = rows["severity"].to_numpy(float), rows["change"].to_numpy(float)
     low, high = (np.where(np.isfinite(ends), ends, change)
                  for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
@@ -362,7 +362,8 @@ def profile_words(profile: pd.DataFrame, source: str, metric: str, view: str,
     rows = rows[~rows["family"].isin(ALL_FAMILIES.values()) & rows["accuracy"].notna()
                 & (rows["n_clusters"] >= LEAST_ITEMS)]
     if not len(rows): return []
-    sure, wrong = rows[rows["accuracy_low"] > 0.5], rows[rows["accuracy_high"] < 0.5]
+    said = rows.apply(lambda row: interval_verdict(row["accuracy_low"], row["accuracy_high"]), axis=1)
+    sure, wrong = rows[said == "notices"], rows[said == "prefers"]
     lines = [f"Of {len(rows)} {_WORSE[kind]} it scores {len(sure)} worse than a valid alternative" +
              (f", and {len(wrong)} better: {_list(wrong['family'])}." if len(wrong) else "; none better.")]
     blind, seen = rows[np.isinf(rows["threshold"])], rows[np.isfinite(rows["threshold"])]

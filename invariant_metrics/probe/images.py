@@ -329,8 +329,9 @@ def _rows_over_sets(metric: SetMetric, pred: np.ndarray, truth: np.ndarray, coun
     values = np.full(len(counts), np.nan)
     full = weights.sum(1) >= LEAST_IN_SET
     rows = Rows(torch.from_numpy(pred), torch.from_numpy(truth))
-    if full.any():
-        values[full] = metric.replicates(rows, weights[full]) * (-1 if metric.higher_is_better else 1)
+    same = torch.equal(rows.pred, rows.target) # a set against itself: one value will do
+    sign = -1 if metric.higher_is_better else 1
+    if full.any(): values[full] = sign*metric.replicates(rows, weights[full][:1] if same else weights[full])
     return values
 
 # (B,); f = -1: untouched
@@ -338,19 +339,14 @@ def _over_sets(out: PictureScores, metric: Metric, f: int, l: int, counts: np.nd
                ok: np.ndarray) -> np.ndarray:
     """The metric over each set, restricted to the items that are ok, higher is worse; NaN where fewer than 8
     pictures remain."""
+    if isinstance(metric, SetMetric):
+        truth, moved, start = out.features[metric.name]
+        return _rows_over_sets(metric, (moved[f, l] if f >= 0 else start)[ok], truth[ok], counts[:, ok])
     weights = counts[:, ok].astype(float)   # (B, n)
     values = np.full(len(counts), np.nan)   # (B,)
     full = weights.sum(1) >= LEAST_IN_SET   # (B,)
-    if not full.any(): return values
-    if not isinstance(metric, SetMetric):
-        each = out.scores[metric.name][f, l, ok] if f >= 0 else out.untouched[metric.name][ok]
-        values[full] = weights[full] @ each / weights[full].sum(1)
-        return values
-    truth, moved, start = out.features[metric.name]
-    rows = Rows(torch.from_numpy((moved[f, l] if f >= 0 else start)[ok]), torch.from_numpy(truth[ok]))
-    same = f < 0 and torch.equal(rows.pred, rows.target)  # a set against itself: one value will do
-    sign = -1 if metric.higher_is_better else 1
-    values[full] = sign * metric.replicates(rows, weights[full][:1] if same else weights[full])
+    each = out.scores[metric.name][f, l, ok] if f >= 0 else out.untouched[metric.name][ok]
+    if full.any(): values[full] = weights[full] @ each / weights[full].sum(1)
     return values
 
 def set_values(

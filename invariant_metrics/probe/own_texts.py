@@ -27,6 +27,7 @@ import torch
 from ..core import InputError, Signature, few, few_threads, import_object, rng, unknown
 from ..files import digest
 from ..runs import per_scale, share_out
+from ..data.items import check_named_alike
 from ..data.texts import References, Texts, load_references, load_texts, read_lines
 from ..edits.colors import AXES
 from ..edits.fluency import (ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge,
@@ -109,6 +110,7 @@ class OwnTexts:
 # %% ../../nbs/probe/080_own_texts.ipynb #e50838fe
 # positions of the references that all sides have
 def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]:
+    check_named_alike(*sides.values(), refs)
     names = {label: set(side.names) for label, side in sides.items()}
     for label, have in names.items():
         alone = sorted(have - set(refs.names))
@@ -236,23 +238,27 @@ def match_by_form(
 ) -> EditedTexts:
     """The same with foils that the judge cannot tell from their bases; families of form and the ends of the
     scale stay as they are."""
-    bases, groups, status, rows = texts.context["base"], dict(texts.groups), texts.status.copy(), []
-    for (f, l), family in [((f, l), family) for f, family in enumerate(texts.families)
-                           for l in range(len(texts.levels))]:
-        if family == ALTERNATIVE or ("edit", f, l) not in groups: continue
-        at, first = groups["edit", f, l]
-        spared, made = texts.kinds[f] == "form" or family in ENDS_OF_SCALE, [[] for _ in bases]
-        several = ([[t] for t in first] if spared or again is None
-                   else again(family, at.tolist(), int(texts.levels[l])))
+    bases = texts.context["base"]
+    groups = dict(texts.groups)
+    status = texts.status.copy()
+    rows = []
+    for f, l in np.ndindex(len(texts.families), len(texts.levels)):
+        family, key = texts.families[f], ("edit", f, l)
+        if family == ALTERNATIVE or key not in groups: continue
+        at, first = groups[key]
+        spared = texts.kinds[f] == "form" or family in ENDS_OF_SCALE
+        if spared or again is None: several = [[text] for text in first]
+        else: several = again(family, at.tolist(), int(texts.levels[l]))
+        made = [[] for _ in bases] # the edits of each item
         for i, own in zip(at.tolist(), several): made[i] = own
         found = match_candidates(family, made, bases, judge)
         if spared: found = found._replace(after=found.before, told=at[:0])
         status[f, l, found.told] = TOLD
-        groups["edit", f, l] = found.after
-        if not len(found.after[0]): del groups["edit", f, l]
-        named = zip(("before", "after"), found.aucs(judge, bases, texts.cluster, seed=seed))
-        said = {f"form_{when}{end}": value for when, auc in named
-                for end, value in zip(("", "_low", "_high"), auc[:3])}
+        groups[key] = found.after
+        if not len(found.after[0]): del groups[key]
+        said = {}
+        for when, auc in zip(("before", "after"), found.aucs(judge, bases, texts.cluster, seed=seed)):
+            said |= dict(zip((f"form_{when}", f"form_{when}_low", f"form_{when}_high"), auc[:3]))
         rows.append({"family": family, "level": texts.levels[l], **said})
     columns = ["family", "level",
                *(f"form_{when}{end}" for when in ("before", "after") for end in ("", "_low", "_high"))]

@@ -23,8 +23,7 @@ from ..stats import wilson
 # %% ../../nbs/probe/010_profile.ipynb #5eba8b4c
 @dataclass(frozen=True)
 class Verdicts:
-    """What one metric says about one family; higher is worse, NaN where missing; raises InputError when
-    shapes disagree."""
+    "What one metric says about one family; higher is worse, NaN where missing."
     metric: str
     family: str
     view: str                           # "item", "paired" or "set"
@@ -36,35 +35,34 @@ class Verdicts:
     # of sets: (N, C) how often each set drew each cluster, columns in the order of the sorted labels
     draws: np.ndarray | None = None
     levels: Sequence = ()               # (L,) what the severities are called; 1..L by default
-    curves: "DoseCurves | None" = None  # of a probe whose violations and alternatives have distances
+    curves: object = None  # DoseCurves, of a probe whose violations and alternatives have distances
 
     def __post_init__(self):
-        shape, columns = np.shape(self.violation), None if self.draws is None else np.shape(self.draws)
+        shape = np.shape(self.violation)
         for name in ("valid", "untouched"):
             value = getattr(self, name)
-            if value is not None and np.shape(value) not in (shape, shape[1:]): raise InputError(
-                f"{self.metric} on {self.family}: {name} has shape {np.shape(value)}, violation {shape}")
-            if value is not None:
-                object.__setattr__(self, name, np.broadcast_to(np.asarray(value, float), shape))
-        if ((columns or (len(self.cluster),))[0] != shape[1] or columns
-            and columns[1] != len(np.unique(self.cluster))):
-            raise InputError(f"{self.metric} on {self.family}: {shape[1]} items, {len(self.cluster)} cluster "
-                             f"labels, draws {columns}")
+            if value is None: continue
+            object.__setattr__(self, name, np.broadcast_to(np.asarray(value, float), shape))
         if not len(self.levels): object.__setattr__(self, "levels", tuple(range(1, shape[0] + 1)))
 
 # %% ../../nbs/probe/010_profile.ipynb #16775b40
-def _item_means(rows: np.ndarray, cluster: np.ndarray, weights: np.ndarray) -> tuple: # rows (K, N)
+def _item_means(rows: np.ndarray,    # (K, N) NaN where missing
+                cluster: np.ndarray, # (N,)
+                weights: np.ndarray, # (R, C)
+               ) -> tuple: # means over clusters (K,), replicates (R, K), standard errors (K,)
     order = np.argsort(cluster, kind="stable")
-    (labels, starts) = np.unique(np.sort(cluster), return_index=True)
-    there = np.isfinite(rows)[:, order]
-    count = np.add.reduceat(there, starts, axis=1, dtype=float)
-    kept = count > 0
-    means = np.add.reduceat(np.where(there, rows[:, order], 0), starts, axis=1) / np.maximum(count, 1)
-    n = np.where(kept.any(1), kept.sum(1), np.nan)
-    value = means.sum(1) / n
-    centered = np.where(kept, means - value[:, None], 0)  # around the value: a constant stays exact
-    found = weights @ centered.T / np.maximum(weights @ kept.T, 1) * np.sqrt(n / np.maximum(n - 1, 1))
-    return value, value + found, np.sqrt((centered**2).sum(1) / np.where(n > 1, n - 1, np.nan) / n)
+    starts = np.unique(cluster[order], return_index=True)[1]          # (C,) where each cluster begins
+    there = np.isfinite(rows)[:, order]                               # (K, N)
+    count = np.add.reduceat(there, starts, axis=1, dtype=float)       # (K, C) items
+    total = np.add.reduceat(np.where(there, rows[:, order], 0), starts, axis=1)
+    means = total/np.maximum(count, 1)                                # (K, C)
+    kept = count > 0                                                  # (K, C)
+    n = np.where(kept.any(1), kept.sum(1), np.nan)                    # (K,) clusters
+    value = means.sum(1)/n                                            # (K,)
+    centered = np.where(kept, means - value[:, None], 0)              # (K, C) a constant stays exact
+    moved = weights @ centered.T/np.maximum(weights @ kept.T, 1)      # (R, K)
+    error = np.sqrt((centered**2).sum(1)/np.where(n > 1, n - 1, np.nan)/n)
+    return value, value + moved*np.sqrt(n/np.maximum(n - 1, 1)), error
 
 def _set_means(rows: np.ndarray, draws: np.ndarray, weights: np.ndarray) -> tuple: # rows (K, B)
     value = np.full(len(rows), np.nan)

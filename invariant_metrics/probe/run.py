@@ -9,6 +9,7 @@ __all__ = ['PROBES', 'TEXT_PROBES', 'HAS_EFFECT', 'UNSET', 'probe_kind', 'check_
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
 from ..core import InputError, check_device, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, resolve
@@ -112,29 +113,33 @@ def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base
 # %% ../../nbs/probe/090_run.ipynb #10619f95
 @checked_arguments
 def run_probe(
-    task: str,                             # of PROBES
-    target=None,                           # the user's references or true pictures; None: the package's own
+    task: str,                             # colorization, images, captioning, translation or summarization
+    target=None,                           # your references or true pictures; default the package's own world
     pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
     *, source: str | Path | None = None,   # what texts were made from
     metrics: Sequence[str] | None = None, # names or "package.module:object"; None: the usual ones of the task
     families: Sequence[str] | None = None, # kinds of violation; None: all of the task
-    foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE
+    foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE, about the pictures of target
     regions: str | Path | None = None,     # folder of label maps STEM_aK.png
     recursive: bool = False,
-    side: int | None = None,               # pixels of the true pictures that are looked at
-    base: str = "auto", # texts that are edited: "references", "predictions", or what the data allow
-    # keep only those foils of texts that form does not give away: by "ngrams", or by a causal model
+    side: int | None = None,               # shrink your pictures to this short side, in pixels
+    # texts that are edited: references, predictions, or what the data allow
+    base: Literal["auto", "references", "predictions"] = "auto",
+    # for your texts: use only edits that a model of form cannot tell from the texts before the edit; the
+    # model: ngrams (fitted to the target), or a causal model as a folder or organization/model@COMMIT
     fluent: str | None = None,
-    valid: str | None = None, # of pictures: the alternative, e.g. "wide-recoloring"; None: the usual one
-    matched: str | None = None,            # of colors: "psnr" or "ciede2000"; None: "psnr"
-    out: str | Path | None = None,         # run folder; default runs/probe-<task>
+    # for pictures: the alternative that violations are compared with, e.g. wide-recoloring
+    valid: str | None = None,
+    # for colors: the measure by which violation and alternative are equally far from the truth; default psnr
+    matched: Literal["psnr", "ciede2000"] | None = None,
+    out: str | Path | None = None,         # run folder; default runs/probe-TASK
     overwrite: bool = False,               # replace another run in the folder
     scale: str = "default",                # size only
     seed: int = 0,
     device: str | None = None,
     weights=None,                          # {name: weights}: see `WeightChoice`
     encoder: str | None = None,            # for the metrics of pictures that take one
-    workers: int = 2,                      # processes
+    workers: int = 2,                      # number of processes, with one thread each
     progress: bool = True,
 ) -> tuple[Path, ProbeResult]: # the run folder, what was found
     """A probe in a run folder, or the same one if it is there already; raises InputError on whatever is

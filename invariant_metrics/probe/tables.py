@@ -131,7 +131,7 @@ class ViewComparison:
                         first(self.untouched), self.draws, levels, self.curves)
 
 # %% ../../nbs/probe/020_tables.ipynb #fe95d021
-ROUNDING = 1e-9 # of the largest difference
+ROUNDING = 1e-9 # of the largest difference, or of a share
 
 def rounded_wins(gap: np.ndarray, # violation minus valid, NaN where missing
                 ) -> np.ndarray:  # of the same shape: 1, 1/2 or 0, NaN where missing
@@ -255,9 +255,9 @@ def excess_rows(c: ViewComparison, levels: Sequence[float],
 LEAST_ITEMS = 6 # independent items, below which a kind of violation has no verdict
 
 def interval_verdict(low: float, high: float) -> str: # "notices", "prefers" or "undecided"
-    "What a share's interval says: all of it above one half, all below, or neither."
-    if low > 0.5: return "notices"
-    return "prefers" if high < 0.5 else "undecided"
+    "What a share's interval says: all of it above one half, all below, or neither; rounding says nothing."
+    if low > 0.5 + ROUNDING: return "notices"
+    return "prefers" if high < 0.5 - ROUNDING else "undecided"
 
 # %% ../../nbs/probe/020_tables.ipynb #e577fd49
 def family_kinds(ledger: pd.DataFrame) -> dict[str, str]: # family -> of `colors.EDIT_KINDS`

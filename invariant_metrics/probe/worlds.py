@@ -138,7 +138,7 @@ class TextScores:
 # %% ../../nbs/probe/070_worlds.ipynb #ff966623
 Groups = Mapping[tuple, tuple] # (side, f, l) -> (at (n,), texts)
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class EditedTexts:
     "All texts of one source, and what became of each item."
     families: list[str]
@@ -268,6 +268,11 @@ def score_texts(judged: Sequence[Metric],
         if m.higher_is_better is None:
             out.rows[m.name] = _against_reference(m, out.rows[m.name], groups, references)
     return out
+
+@patch
+def scored(self: EditedTexts, metrics: Sequence[Metric], show: bool = False) -> EditedTexts:
+    "The same texts with the scores of these metrics."
+    return replace(self, scores=score_texts(metrics, self, show, self.source))
 
 # %% ../../nbs/probe/070_worlds.ipynb #ece160b0
 @patch

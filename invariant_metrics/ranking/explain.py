@@ -283,14 +283,6 @@ def _checked_pictures(concepts: Concepts, name: str, pictures) -> np.ndarray: # 
     if len(lost): raise InputError(f"{name}: there is no picture {lost[0]}; positions go from 0 to {last}")
     return at.astype(np.int64)
 
-def _checked_choice(concepts: Concepts, choice: ConceptChoice | None) -> ConceptChoice:
-    if choice is None: return concepts.choice
-    for name in ("concepts", "senses", "unknown", "area_unit"):
-        made, wanted = getattr(concepts.choice, name), getattr(choice, name)
-        if made != wanted:
-            raise InputError(f"the concepts were made with {name}={made!r}, not {wanted!r}; make them again")
-    return choice
-
 def _undefined(frame: pd.DataFrame, sides: Concepts) -> tuple[str, ...]:
     bare = np.diff(sides.start)[frame["retrieved"]] == 0
     notes = [(frame["ca"].isna(), "have no CA, since the right picture has no concepts"),
@@ -317,10 +309,9 @@ def explain_failures(concepts: Concepts,
                      retrieved: Sequence[int],            # (F,) positions of the pictures placed first
                      rank: Sequence[int] | None = None,   # (F,) of the right pictures
                      query: Sequence[int] | None = None,  # (F,) positions of the queries; None: 0, 1, …
-                     choice: ConceptChoice | None = None, # None: the one the concepts were made with
                     ) -> Explanations:
     "CA, NCS, CE and SD of failures (Lymperaiou et al. 2022); raises InputError on positions of no picture."
-    choice = _checked_choice(concepts, choice)
+    choice = concepts.choice
     columns = _given(concepts, truth, retrieved, rank, query)
     truth = columns["truth"]
     retrieved = columns["retrieved"]

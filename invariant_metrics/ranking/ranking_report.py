@@ -199,9 +199,9 @@ def failure_columns(models: Sequence, failures: pd.DataFrame, vocabulary: Sequen
     for first in range(0, len(failures), _PER_BLOCK["failures"]):
         part = failures.iloc[first:first + _PER_BLOCK["failures"]]
         arrays = {name: part[name].astype(np.float32).to_numpy() for name in _QUERY_MEASURES}
-        for name, table in tables.items():
-            bounds = np.searchsorted(table["failure"], np.arange(first, first + len(part) + 1))
-            rows = table.iloc[bounds[0]:bounds[-1]]
+        for name, held in tables.items():
+            bounds = np.searchsorted(held["failure"], np.arange(first, first + len(part) + 1))
+            rows = held.iloc[bounds[0]:bounds[-1]]
             arrays[f"{name}_start"] = _small(bounds - bounds[0])
             for column in _TABLES[name]: arrays[f"{name}_{column}"] = _number(rows[column].to_numpy())
         words = part.reindex(columns=["missing", "extra"]).fillna("")

@@ -24,6 +24,7 @@ from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
 # %% ../../nbs/scoring/10_inference.ipynb #5b227290
 torch = lazy_import("torch")
 if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/scoring/10_inference.ipynb #0b2ffdd1
 def bootstrap_counts(

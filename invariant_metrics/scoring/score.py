@@ -30,8 +30,11 @@ from ..stats import check_clusters, check_level
 # %% ../../nbs/scoring/20_score.ipynb #e67107c9
 torch = lazy_import("torch")
 if TYPE_CHECKING:
-    import pandas as pd
+    from pandas import DataFrame
     from torch import Tensor
+else: # names for signatures; the libraries are imported where they are needed
+    DataFrame = type("DataFrame", (), {"__module__": "pandas"})
+    Tensor = type("Tensor", (), {"__module__": "torch"})
 
 # %% ../../nbs/scoring/20_score.ipynb #f5cf7962
 def _sorted_rows(x: "Tensor", dtype: "torch.dtype") -> list[bytes]: # −0 is 0
@@ -67,7 +70,7 @@ def _frame_row(score: Score) -> dict:
                 notes="; ".join(score.notes), signature=str(score.signature))
 
 # for people: the direction as an arrow, the short signature, no empty columns
-def _frame_html(frame: "pd.DataFrame") -> str:
+def _frame_html(frame: "DataFrame") -> str:
     import pandas as pd
     arrows = {True: " ↑", False: " ↓"}
     shown = frame.assign(metric=[f"{m}{arrows.get(h, '')}"
@@ -80,7 +83,7 @@ def _frame_html(frame: "pd.DataFrame") -> str:
 
 class SystemScores(dict):
     "Metric name -> Score, of one system."
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> "DataFrame":
         """A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n,
         higher_is_better, notes, signature."""
         import pandas as pd
@@ -100,7 +103,7 @@ class Scores(dict):
         self.names = names
         self.settings = dict(settings)
 
-    def to_frame(self) -> "pd.DataFrame":
+    def to_frame(self) -> "DataFrame":
         "A row per system and metric, with the columns that the frame of one system has."
         import pandas as pd
         frames = [scores.to_frame().assign(system=name) for name, scores in self.items()]
@@ -208,14 +211,16 @@ class ScoreOptions:
     metric_options: Mapping | None = None # for the metrics that take them, e.g. {"tokenizer": "intl"}
     ci: bool | str | None = True          # False for values alone; "influence", "bootstrap", "jackknife"
     reps: int = 1000                      # bootstrap replicates, if the bootstrap is used; 0 for values alone
-    permutations: int = 0                 # of a test that the two sets have one distribution
+    # also test whether both sets may have one distribution, with this number of relabelings
+    permutations: int = 0
     paired: bool = False                  # two systems: the interval of their difference, first − second
     # (N,) labels of items that are not independent, in the order of the sorted names
     clusters: Sequence | None = None
-    query: object = None    # text file or list, line by line, for metrics of (query, text) pairs
+    query: object = None    # text file with a query on each line, for metrics of pairs
     skip_bad: bool = False  # leave out images that do not decode, and say how many
     recursive: bool = False # also the folders within a folder
-    intersect: bool = False # if sides do not have the same names: score what all of them have, and say so
+    # if the sides do not have the same names: score the items that all have, and say how many
+    intersect: bool = False
     cache: bool = True      # keep features of files for the next time
     batch: int = 64         # items at a time, at most
     workers: int = 0        # threads that read and prepare images; 0: one for each core, eight at most
@@ -318,7 +323,7 @@ def _ends(score: Score | None, name: str) -> dict:
             f"{name}_high": score.ci.high if score and score.ci else None}
 
 def ranking(scores: Scores,      # from `score` on a dict of systems
-           ) -> "pd.DataFrame":    # one row per metric and system
+           ) -> "DataFrame":    # one row per metric and system
     "Systems in order, with paired differences from the best; InputError if they were not scored together."
     import pandas as pd
     if not isinstance(scores, Scores):

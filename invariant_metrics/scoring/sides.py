@@ -33,6 +33,9 @@ torch = lazy_import("torch")
 if TYPE_CHECKING:
     from torch import Tensor
     from invariant_metrics.encoders.base import GivenFeatures
+else: # names for signatures; the libraries are imported where they are needed
+    Tensor = type("Tensor", (), {"__module__": "torch"})
+    GivenFeatures = type("GivenFeatures", (), {"__module__": "invariant_metrics.encoders.base"})
 
 # %% ../../nbs/scoring/00_sides.ipynb #29d1c354
 Side = Images | Texts | Features | GaussianStats

@@ -7,21 +7,18 @@ __all__ = ['STUDY_PARTS', 'GRID_NAMES', 'check_choices', 'StudyRun', 'study']
 
 # %% ../../nbs/study/100_run.ipynb #c07889e2
 import json
-import os
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from ..core import (InputError, announce, check_device, checked_arguments, package_version,
-                                    unknown)
+from ..core import InputError, check_device, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, make_all
+from ..experiments.run import Run, run_parts
 from ..files import digest
-from ..runs import (RUN_SCALES, clean_refusal, data_identity, open_run, parts_summary,
-                                    peak_memory)
-from ..runs import read_run, versions, write_run
+from ..runs import RUN_SCALES, data_identity, read_run
 from .tasks import make_plan, study_tasks
 
 # %% ../../nbs/study/100_run.ipynb #c299813d
@@ -37,15 +34,11 @@ def check_choices(task: str, parts: Sequence[str], scale: str, grid: str) -> Non
     if not parts: raise InputError("no part to run; choose probe, training or both")
 
 # %% ../../nbs/study/100_run.ipynb #948c780d
-@dataclass(frozen=True)
-class StudyRun:
-    "A run folder and what its run.json says."
-    folder: Path
-    meta: dict
-
+class StudyRun(Run):
+    "A run folder of a study and what its run.json says."
     def summary(self) -> str:
-        "One line for a person: parts, time, memory."
-        return f"{self.meta['settings']['task']}: {parts_summary(self.meta)}"
+        "One line for a person: task, parts, time, memory."
+        return f"{self.meta['settings']['task']}: {super().summary()}"
 
     def controls(self) -> dict: # {} without a training part; safe, safe_columns, optimum, pulls, chance
         "What cheap tricks and random networks say about the training part, for JSON."
@@ -107,7 +100,7 @@ def _check_parts(s: dict, parts: Sequence[str]) -> None:
         check_study(s)
 
 # %% ../../nbs/study/100_run.ipynb #9f635a44
-def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
+def _probe_part(s: dict, device, workers: int, folder: Path) -> None:
     from invariant_metrics.probe.images import color_probe
     if s["task"] != "colorization":
         from invariant_metrics.probe.worlds import text_probe
@@ -120,57 +113,48 @@ def _probe_part(folder: Path, s: dict, device, workers: int) -> None:
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
     color_probe(sources, workers=workers, **options, **_networks(s)).save(folder)
 
-def _training_part(folder: Path, s: dict, device, workers: int) -> None:
+def _training_part(s: dict, device, workers: int, folder: Path) -> None:
     from invariant_metrics.study.search import train_systems
     train_systems(folder, s, device=device, workers=workers)
-
-# %% ../../nbs/study/100_run.ipynb #618c3203
-def _run_parts(out: Path, settings: dict, meta: dict, parts: Sequence[str], device: str | None,
-               workers: int) -> dict: # what run.json says now
-    run_part = {"probe": _probe_part, "training": _training_part}
-    for part in STUDY_PARTS:
-        if part not in parts or part in meta["parts"]: continue
-        announce(f"{settings['task']}, {part}: running in {out}")
-        start = time.perf_counter()
-        with peak_memory() as seen:
-            run_part[part](out/part, settings, device, workers)
-        meta["parts"][part] = {"seconds": time.perf_counter() - start, "peak_memory_bytes": seen["bytes"]}
-        peak = max(p["peak_memory_bytes"] for p in meta["parts"].values())
-        meta |= {"status": "finished" if set(parts) <= set(meta["parts"]) else "running",
-                 "versions": versions(), "cores": os.cpu_count(), "peak_memory_bytes": peak}
-        write_run(out, meta)
-    return meta
 
 # %% ../../nbs/study/100_run.ipynb #7d6033e1
 @checked_arguments
 def study(
     task: str = "colorization",
-    *, parts: Sequence[str] = STUDY_PARTS, # "probe", "training"
-    out: str | Path | None = None,         # run folder; default runs/<task>
-    data: str | Path | None = None,        # the user's own: photographs, parallel text, captions
+    # one part, or both with a comma; default both
+    *, parts: Sequence[Literal["probe", "training"]] = STUDY_PARTS,
+    out: str | Path | None = None,         # run folder; default runs/TASK
+    # your own data: a folder of photographs, parallel text, or captions with images
+    data: str | Path | None = None,
     recursive: bool = False,               # look into its subfolders
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
     overwrite: bool = False,               # replace another run in the folder
     scale: str = "default",                # "quick", "default" or "full": size only
-    grid: str = "default",                 # "default" or "full": which systems, alphas and seeds
-    alphas: Sequence[float] | None = None, # weights of the invariants; default by grid
-    seeds: int | None = None,              # training seeds; default by grid
-    # behind each random control; from 2 on trained at all alphas; default by grid
+    # what is trained; full has more alphas, seeds and invariants
+    grid: Literal["default", "full"] = "default",
+    # weights of the invariants in the loss, e.g. 0.3,1; default by grid
+    alphas: Sequence[float] | None = None,
+    seeds: int | None = None,              # number of training seeds; default by grid
+    # number of networks for each random control; 2 or more are trained at all alphas and give p-values;
+    # default by grid: 1, 10
     random_networks: int | None = None,
-    model: str | None = None,              # network; default by task
-    # which to train, e.g. ("segmentation", "segmentation+depth"); default by grid
+    # network to train; default by task: unet for pictures, small for texts
+    model: str | None = None,
+    # systems to train, e.g. segmentation,segmentation+depth; default by grid; the baseline is always trained
     systems: Sequence[str] | None = None,
     weights=None,                          # {name: weights}: see `WeightChoice`
     # captioning: through which pictures are seen; colorization: of the metrics that take one
     encoder: str | None = None,
     metrics: Sequence[str] = (),           # further metrics, names or "package.module:object"
     invariants: Sequence[str] = (),        # further invariants, likewise
-    select: str | None = None,             # metric that chooses alpha on validation; default by task
-    long: str = "cut",                     # texts longer than the network writes: "cut" or "drop"
+    # metric that chooses alpha on validation; default by task: fd, fbd, fbd-4
+    select: str | None = None,
+    # texts longer than the network can write: cut them, or drop them
+    long: Literal["cut", "drop"] = "cut",
     device: str | None = None,             # "cpu", "cuda", "cuda:N"
     seed: int = 0,
-    workers: int = 2,                      # processes, one thread each
+    workers: int = 2,                      # number of processes, with one thread each
 ) -> StudyRun:
     """Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong
     choices."""
@@ -196,6 +180,7 @@ def study(
     before = None if overwrite else read_run(out)
     if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)
-    with clean_refusal(out):
-        meta = open_run(out, settings, resume, overwrite)
-        return StudyRun(out, _run_parts(out, settings, meta, parts, device, workers))
+    fill = {"probe": _probe_part, "training": _training_part}
+    todo = {part: partial(fill[part], settings, device, workers) for part in STUDY_PARTS if part in parts}
+    run = run_parts(out, settings, lambda meta: todo, task, resume, overwrite)
+    return StudyRun(run.folder, run.meta)

@@ -12,7 +12,6 @@ __all__ = ['family_counts', 'reliable_clause', 'counted_clause', 'probe_headline
 # %% ../../nbs/study/110_study_report.ipynb #633a8288
 from collections.abc import Mapping
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -516,9 +515,8 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
         files |= probe_files()
         sections.append(probe_section(probe, task))
     if training is not None:
-        training = SimpleNamespace(results=fig.without_draws(training.results), safe=training.safe,
-                                   improvements=fig.without_draws(training.improvements), meta=training.meta,
-                                   panels=training.panels, chance=training.chance)
+        training = training.with_tables(results=fig.without_draws(training.results),
+                                        improvements=fig.without_draws(training.improvements))
         answers += [*control_lines(training.meta), *training_headline(training.improvements)]
         signatures |= dict(zip(training.results["metric"], training.results["signature"]))
         names += [*training.results["metric"], *training.results["system"]]

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Registry
+from ..files import save_results
 from ..invariants.base import Invariant, chosen_weights, get_invariant, invariant_names
 from ..invariants.base import invariant_weight_names
 from ..metrics.base import weight_names
@@ -26,6 +27,7 @@ from .plan import MetricValues, StudyDesign, StudyPlan, StudySize, Unit
 from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory,
                                           save_unit, unit_file)
 from ..training.augmented import fork
+from ..training.batches import to_device
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, fit, weighted
 
@@ -166,7 +168,8 @@ def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     network = task.network(seed)
     loss, batches = task.training((), 0.0, seed)
     folder = task.folder/"pretrained"/f"s{seed}"
-    train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
+    log = train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
+    save_results(log, folder/"log.parquet") # marks the end
     return network
 
 # %% ../../nbs/study/020_tasks.ipynb #93ef4c1b
@@ -182,9 +185,10 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
     try:
         loss, batches = task.training(invariants, 1.0, seed)
         parameters = [p for p in network.parameters() if p.requires_grad]
+        device = parameters[0].device
         lengths = []
         for i in range(PULL_BATCHES):
-            terms = weighted(loss(network, batches(i)))
+            terms = weighted(loss(network, to_device(batches(i), device)))
             value = sum(w*t for name, (w, t) in terms.items()
                         if (name == "task") != bool(invariants) and w != 0)
             found = torch.autograd.grad(value, parameters, allow_unused=True)

@@ -25,6 +25,7 @@ from ..worlds.scenes import Scenes, make_scenes, recolored
 from ..encoders.weights import Card, save_embedded
 from ..invariants.base import Invariant, get_invariant, overlap_distance, scene_epsilon
 from ..invariants.depth import silog
+from ..models.colorizer import fixed_seed
 from ..models.dense import OUTPUTS, dense_network
 from .loop import Optim, Turn, fit
 
@@ -113,9 +114,8 @@ def train_dense(kind: str,                   # "segmentation" or "depth"
     "Train one dense network on scenes; raises InputError on an unknown kind."
     if kind not in LOSSES: raise unknown("kind of dense network", kind, LOSSES)
     few_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(2*seed + judge)
-        network = dense_network(kind, len(CLASSES), judge).to(device, memory_format=torch.channels_last)
+    with fixed_seed(2*seed + judge): network = dense_network(kind, len(CLASSES), judge)
+    network = network.to(device, memory_format=torch.channels_last)
     optim = Optim(lr=3e-3 if judge else 5e-3, weight_decay=0.02, warmup=min(100, steps//5 + 1))
     turn = Turn(network, LOSSES[kind], optim)
     log = fit(turn, training_batches(judge, seed), steps, folder=folder, seed=seed, precision="fp32",

@@ -4,25 +4,24 @@
 
 # %% auto #0
 __all__ = ['PAIRS', 'DESCRIPTIONS', 'pair_map', 'pair_shares', 'class_areas', 'picture_pool', 'jitter_hue', 'random_views',
-           'Contrast', 'contrast_loss', 'varied_batches', 'train_image_encoder', 'recall_at_1', 'image_encoder_scores',
-           'photo_patches', 'Twins', 'twin_batches', 'train_photo_encoder', 'make_image_encoder']
+           'ContrastNet', 'contrast_loss', 'varied_batches', 'train_image_encoder', 'recall_at_1',
+           'image_encoder_scores', 'make_image_encoder']
 
 # %% ../../nbs/training/060_image_encoder.ipynb #66b8c8d5
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, few_threads, rng, torch_rng, unknown
+from ..core import InputError, few_threads, torch_rng, unknown
 from ..color import join_lab, split_lab, turn_hue
-from ..data.photos import TILES_ACROSS, Photo, packaged_photos, shrink
 from ..worlds.classes import ALLOWED, CLASSES, COLORS
 from ..worlds.scenes import Scenes, make_scenes
 from ..encoders.weights import Card, save_embedded
+from ..models.colorizer import fixed_seed
 from ..models.vision import VisionNet
 from .batches import batch_indices
 from .loop import Optim, Turn, fit
@@ -75,12 +74,12 @@ def jitter_hue(rgb: Tensor,   # (N, 3, H, W) in [0, 1]
     return join_lab(L, turn_hue(ab, angles))
 
 # %% ../../nbs/training/060_image_encoder.ipynb #05f1037f
-def random_views(rgb: Tensor,          # (N, 3, H, W) uint8
-                 pairs: Tensor | None, # (N, H, W) uint8; None for pictures without a description
-                 size: int,            # side of the views, pixels
+def random_views(rgb: Tensor,   # (N, 3, H, W) uint8
+                 pairs: Tensor, # (N, H, W) uint8
+                 size: int,     # side of the views, pixels
                  generator: torch.Generator,
                  hue: float = 0,       # degrees, see `jitter_hue`
-                ) -> tuple[Tensor, Tensor | None]: # (N, 3, size, size) in [0, 1], and the pairs of the crops
+                ) -> tuple[Tensor, Tensor]: # (N, 3, size, size) in [0, 1], and the pairs of the crops
     "Random crops, mirrored, brighter or darker, some blurred; hues are turned only if `hue` is given."
     n = len(rgb)
     full = rgb.shape[-1]
@@ -88,7 +87,7 @@ def random_views(rgb: Tensor,          # (N, 3, H, W) uint8
     corner = torch.randint(0, full - side + 1, (n, 2), generator=generator).tolist()
     def cut(t): return torch.stack([t[i, ..., y:y + side, x:x + side] for i, (y, x) in enumerate(corner)])
     image = cut(rgb).float()/255
-    pairs = None if pairs is None else cut(pairs)
+    pairs = cut(pairs)
     if side != size: image = F.interpolate(image, (size, size), mode="bilinear", antialias=True).clamp(0, 1)
     if torch.rand((), generator=generator) < 0.3:
         image = F.avg_pool2d(F.pad(image, (1, 1, 1, 1), mode="replicate"), 3, 1)
@@ -99,16 +98,16 @@ def random_views(rgb: Tensor,          # (N, 3, H, W) uint8
     return image, pairs
 
 # %% ../../nbs/training/060_image_encoder.ipynb #cb7c35bd
-class Contrast(nn.Module):
+class ContrastNet(nn.Module):
     "The image encoder beside a reader of descriptions, and the temperature of their comparison."
-    def __init__(self, net: VisionNet, hidden: int = 128,
+    def __init__(self, net: VisionNet,
                  targets: str = "pairs", # of DESCRIPTIONS
                 ):
         super().__init__()
         if targets not in DESCRIPTIONS: raise unknown("description", targets, DESCRIPTIONS)
         self.net = net
         self.describe, width = DESCRIPTIONS[targets]
-        self.reader = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, net.dim))
+        self.reader = nn.Sequential(nn.Linear(width, 128), nn.ReLU(), nn.Linear(128, net.dim))
         self.log_scale = nn.Parameter(torch.tensor(2.7)) # 1/τ = e^2.7 ≈ 15
 
     def forward(self, rgb: Tensor, # (N, 3, H, W) in [0, 1]
@@ -144,18 +143,6 @@ def varied_batches(rgb: Tensor,   # (n, 3, H, W) uint8, as from picture_pool
     return make
 
 # %% ../../nbs/training/060_image_encoder.ipynb #e99da77f
-def _check_hue(hue: float) -> None:
-    if not 0 <= hue <= 180:
-        raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
-
-def _seeded_model(make: Callable, seed: int) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return make()
-
-def _usual_turn(model: nn.Module, steps: int) -> Turn:
-    return Turn(model, contrast_loss, Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1)))
-
 def train_image_encoder(steps: int = 600,    # of the optimizer
                         seed: int = 0,
                         scenes: int = 8000,  # training pictures
@@ -164,21 +151,23 @@ def train_image_encoder(steps: int = 600,    # of the optimizer
                         device: str = "cpu",
                         *, hue: float = 0,      # degrees, see `jitter_hue`; 0 for the packaged weights
                         targets: str = "pairs", # or "classes": descriptions without colors
-                       ) -> tuple[Contrast, pd.DataFrame]: # in evaluation mode, and the log of the loss
+                       ) -> tuple[ContrastNet, pd.DataFrame]: # in evaluation mode, and the log of the loss
     "Train the image encoder on scenes; InputError on an angle beyond 180° or an unknown description."
-    _check_hue(hue)
+    if not 0 <= hue <= 180:
+        raise InputError(f"hues are turned by at least 0 and at most 180 degrees, not by {hue}")
     few_threads()
-    model = _seeded_model(lambda: Contrast(VisionNet(), targets=targets), seed).to(device)
+    with fixed_seed(seed): model = ContrastNet(VisionNet(), targets=targets).to(device)
     rgb, pairs = picture_pool(scenes, 64, seed=1000 + seed)
     batches = varied_batches(rgb, pairs, batch, seed, hue, model.describe)
     settings = {"hue": hue, "targets": targets} if hue or targets != "pairs" else None
-    log = fit(_usual_turn(model, steps), batches, steps, folder=folder, seed=seed, precision="fp32",
+    optim = Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1))
+    log = fit(Turn(model, contrast_loss, optim), batches, steps, folder=folder, seed=seed, precision="fp32",
               desc="image encoder", settings=settings)
     return model.eval(), log
 
 # %% ../../nbs/training/060_image_encoder.ipynb #0b0aebc4
 @torch.no_grad()
-def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
+def recall_at_1(model: ContrastNet, scenes: Scenes, gray: bool = False) -> float: # in [0, 1]
     "The share of pictures whose own description, of the kind used in training, is the nearest of all."
     rgb = scenes.rgb
     if gray:
@@ -190,80 +179,13 @@ def recall_at_1(model: Contrast, scenes: Scenes, gray: bool = False) -> float: #
     return (best == torch.arange(len(best))).float().mean().item()
 
 # %% ../../nbs/training/060_image_encoder.ipynb #c8dfa34e
-def image_encoder_scores(model: Contrast, n: int = 500) -> dict[str, float]: # measure -> recall in [0, 1]
+def image_encoder_scores(model: ContrastNet, n: int = 500) -> dict[str, float]: # measure -> recall in [0, 1]
     "Recall at one on held-out scenes: at 64 and 32 pixels, and on gray pictures."
     seed = 77
     big = make_scenes(n, 64, seed)
     small = make_scenes(n, 32, seed)
     cases = {"64px": (big, False), "32px": (small, False), "64px gray": (big, True)}
     return {f"recall@1 of {n}, {k}": round(recall_at_1(model, s, g), 3) for k, (s, g) in cases.items()}
-
-# %% ../../nbs/training/060_image_encoder.ipynb #096dd323
-def photo_patches(photos: Sequence[Photo], # as from `packaged_photos` or `folder_photos`
-                  n: int,                  # patches
-                  size: int = 96,          # side, pixels
-                  seed: int = 0,
-                 ) -> Tensor:              # (n, 3, size, size) uint8
-    """Square patches at random places, equally many of each photograph; raises InputError if one is
-    smaller than a patch."""
-    draw = rng(seed, "photo patches")
-    parts = []
-    for k, photo in enumerate(photos):
-        small = shrink(photo.rgb, round(TILES_ACROSS*64))
-        rows = small.shape[0] - size + 1
-        columns = small.shape[1] - size + 1
-        if min(rows, columns) < 1:
-            raise InputError(f"{photo.name} is smaller than {size} pixels; leave it out")
-        share = len(range(k, n, len(photos))) # patches of this photograph
-        corners = draw.integers((rows, columns), size=(share, 2))
-        parts += [small[y:y + size, x:x + size] for y, x in corners]
-    return torch.from_numpy(np.stack(parts)).permute(0, 3, 1, 2).contiguous()
-
-# %% ../../nbs/training/060_image_encoder.ipynb #a8d58c79
-class Twins(nn.Module):
-    "The image encoder for two views of the same pictures, and the temperature of their comparison."
-    def __init__(self, net: VisionNet):
-        super().__init__()
-        self.net = net
-        self.log_scale = nn.Parameter(torch.tensor(2.7))
-
-    def forward(self, first: Tensor, second: Tensor,
-               ) -> Tensor: # (N, 3, H, W) twice -> (N, N) similarities over the temperature
-        one, two = F.normalize(self.net(torch.cat([first, second])), dim=1).chunk(2)
-        return one @ two.T * self.log_scale.clamp(max=4.6).exp()
-
-# %% ../../nbs/training/060_image_encoder.ipynb #f3428a2b
-def twin_batches(rgb: Tensor,  # (n, 3, H, W) uint8, as from photo_patches
-                 batch: int,   # patches in a step
-                 seed: int,
-                 hue: float = 0, # degrees, see `jitter_hue`
-                ) -> Callable[[int], tuple[Tensor, Tensor]]:
-    "A function from batch number to two views of the same patches, each with its own crops and hues."
-    items = batch_indices(len(rgb), batch, seed)
-    def make(i: int) -> tuple[Tensor, Tensor]:
-        size = (64, 32)[i % 2]
-        patches = rgb[items(i)]
-        return tuple(random_views(patches, None, size, torch_rng(seed, "varied", i, view), hue)[0]
-                     for view in range(2))
-    return make
-
-# %% ../../nbs/training/060_image_encoder.ipynb #7ca965ff
-def train_photo_encoder(photos: Sequence[Photo] | None = None, # None: the packaged ones
-                        steps: int = 600, seed: int = 0,
-                        patches: int = 4000,
-                        batch: int = 48,     # patches in a step, each seen twice
-                        folder: str | Path | None = None, # checkpoints; an interrupted training resumes
-                        device: str = "cpu",
-                        *, hue: float = 0,   # degrees by which the hues of each view are turned at random
-                       ) -> tuple[Twins, pd.DataFrame]: # in evaluation mode, and the log of the loss
-    "Train the same network on photographs without labels: views find their partners (Chen et al. 2020)."
-    _check_hue(hue)
-    few_threads()
-    model = _seeded_model(lambda: Twins(VisionNet()), seed).to(device)
-    rgb = photo_patches(packaged_photos() if photos is None else photos, patches, seed=seed)
-    log = fit(_usual_turn(model, steps), twin_batches(rgb, batch, seed, hue), steps, folder=folder, seed=seed,
-              precision="fp32", desc="photo encoder", settings={"hue": hue, "patches": patches})
-    return model.eval(), log
 
 # %% ../../nbs/training/060_image_encoder.ipynb #eca64a88
 def make_image_encoder(folder: str | Path | None = None,  # for card and weights; None: the package's

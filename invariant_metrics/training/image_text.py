@@ -27,6 +27,7 @@ from ..encoders.base import CLIP
 from ..encoders.image_text import ImageText, image_text
 from ..encoders.weights import Card, save_embedded_folder
 from ..files import save_tensors
+from ..models.colorizer import fixed_seed
 from .batches import batch_indices
 from .image_encoder import PAIRS, pair_map
 from .loop import Optim, Turn, fit
@@ -402,9 +403,7 @@ def train_image_text(steps: int = 5000,      # of the optimizer
     "Train a small CLIP on scenes and captions, the text tower first."
     few_threads()
     tokenizer = word_tokenizer(caption_words())
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = TwoTowers(small_clip(tokenizer, width, layers)).to(device)
+    with fixed_seed(seed): model = TwoTowers(small_clip(tokenizer, width, layers)).to(device)
     data = captioned_scenes(scenes, TRAINING_SCENES + seed, tokenizer)
     optim = Optim(lr=1.2e-3, weight_decay=.05, betas=(.9, .98), warmup=min(200, steps // 5 + 1), final=.02)
     same = dict(seed=seed, precision="bf16", settings={"scenes": scenes, "batch": batch})

@@ -31,7 +31,7 @@ from ..core import InputError, progress, unknown
 from ..files import digest
 from ..models.colorizer import seeded
 from ..runs import processes
-from .batches import prepare_ahead, to_device
+from .batches import page_locked, prepare_ahead, to_device
 from .checkpoint import restore, save_state
 
 # %% ../../nbs/training/020_loop.ipynb #be17e4e5
@@ -411,7 +411,9 @@ def fit(
                   else (0, []))
     for turn in turns: same_start(turn.model.train(), world)
     networks = [torch.compile(t.model) if compile else t.model for t in turns]
-    coming = zip(plan.numbers(start), prepare_ahead(batches, plan.numbers(start), workers))
+    def sendable(number: int) -> Any: return page_locked(batches(number), device)
+    source = sendable if device.type == "cuda" and workers else batches
+    coming = zip(plan.numbers(start), prepare_ahead(source, plan.numbers(start), workers))
     bar = progress(range(start, steps), desc, steps, initial=start, **({"disable": True} if rank else {}))
     def keep(step: int, rows: list[tuple]) -> Path | None:
         return _stopped(plan, models, movers, step, log + rows, known, scales)

@@ -26,6 +26,7 @@ from ..encoders.text import text_place
 from ..encoders.weights import Card, save_embedded
 from ..invariants.base import Invariant, epsilon, get_invariant
 from ..invariants.text_readers import TAGS, MOODS, embedded_words
+from ..models.colorizer import fixed_seed
 from ..models.tagger import Tagger, WordTable, pack
 from .loop import Optim, Turn, fit
 
@@ -214,9 +215,7 @@ def train_reader(kind: str,          # "entities" or "sentiment"
     if kind not in KINDS: raise unknown("kind of reader", kind, KINDS)
     few_threads()
     if table is None: table, _ = embedded_words()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        net = Tagger(table.width, len(KINDS[kind]), pooled=kind == "sentiment")
+    with fixed_seed(seed): net = Tagger(table.width, len(KINDS[kind]), pooled=kind == "sentiment")
     corpus = TaggedSentences(n, WORLDS["train"] + 10*seed)
     optim = Optim(lr=3e-3, weight_decay=0.05, warmup=min(100, steps//5 + 1))
     log = fit(Turn(net, reader_loss, optim), reader_batches(kind, corpus, table, seed), steps, folder=folder,

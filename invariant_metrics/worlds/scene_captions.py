@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['WORDS', 'MIRROR', 'INSTEAD', 'Named', 'Subject', 'subject_of', 'relation_captions', 'scenes_with_captions',
-           'SceneTruth', 'caption_truth', 'Piece', 'read_words', 'read_pieces', 'related_pieces', 'read_claims',
+           'SceneTruth', 'caption_truth', 'CaptionPiece', 'read_words', 'read_pieces', 'related_pieces', 'read_claims',
            'judge_captions', 'named_relations', 'scene_relations', 'relation_holds']
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #0eb05084
@@ -125,7 +125,7 @@ _ITS = {(*words, "it"): key for words, key in _RELATION.items()}
 _ITS |= {(at, "its", side): f"{side} of" for at in ("to", "on") for side in ("left", "right")}
 _PICTURE = {"picture", "image", "photo", "scene", "foreground", "background"}
 
-class Piece(NamedTuple):
+class CaptionPiece(NamedTuple):
     "Words of a caption that name a thing or a relation, or separate them."
     kind: str         # "thing", "relation", "its", "break" or "picture"
     key: str = ""     # noun or relation
@@ -135,23 +135,23 @@ class Piece(NamedTuple):
 
 def _singular(word: str) -> str: return word[:-1] if word.endswith("s") and word[:-1] in CLASS_ID else word
 
-def _piece(words: Sequence[str]) -> Piece | None: # at the beginning of some words
+def _piece(words: Sequence[str]) -> CaptionPiece | None: # at the beginning of some words
     for n in (4, 3, 2, 1):
         start = tuple(words[:n])
-        if start in _ITS: return Piece("its", _ITS[start], words=n)
-        if start in _RELATION: return Piece("relation", _RELATION[start], words=n)
+        if start in _ITS: return CaptionPiece("its", _ITS[start], words=n)
+        if start in _RELATION: return CaptionPiece("relation", _RELATION[start], words=n)
     if words[0] in COLORS and len(words) > 1 and words[1] in CLASS_ID:
-        return Piece("thing", words[1], words[0], 2)
-    if words[0] in CLASS_ID: return Piece("thing", words[0])
-    if words[0] in (",", "and"): return Piece("break")
-    if words[0] in _PICTURE: return Piece("picture")
+        return CaptionPiece("thing", words[1], words[0], 2)
+    if words[0] in CLASS_ID: return CaptionPiece("thing", words[0])
+    if words[0] in (",", "and"): return CaptionPiece("break")
+    if words[0] in _PICTURE: return CaptionPiece("picture")
     return None
 
 def read_words(text: str) -> list[str]:
     "The words and commas of a caption in small letters, nouns of this world in the singular."
     return [_singular(word) for word in re.findall(r"\w+|,", text.lower())]
 
-def read_pieces(text: str) -> list[Piece]:
+def read_pieces(text: str) -> list[CaptionPiece]:
     "The pieces of a caption in their order: things, relations, and what separates them."
     words = read_words(text)
     out = []
@@ -165,7 +165,7 @@ def read_pieces(text: str) -> list[Piece]:
 # %% ../../nbs/worlds/40_scene_captions.ipynb #5be24874
 Named = tuple[str, str] # noun and color; "" if a caption gives none
 
-def related_pieces(pieces: Sequence[Piece]) -> list[tuple[int, int, int]]:
+def related_pieces(pieces: Sequence[CaptionPiece]) -> list[tuple[int, int, int]]:
     "The relations of a caption, as positions of a thing, of its relation, and of the other thing."
     out = []
     things = []    # positions so far
@@ -188,7 +188,7 @@ def related_pieces(pieces: Sequence[Piece]) -> list[tuple[int, int, int]]:
         elif p.kind == "picture": waiting = None
     return out
 
-def _claims(pieces: Sequence[Piece]) -> set[tuple[Named, str, Named]]: # the relations
+def _claims(pieces: Sequence[CaptionPiece]) -> set[tuple[Named, str, Named]]: # the relations
     def named(i: int) -> Named: return pieces[i].key, pieces[i].color
     return {(named(s), pieces[r].key, named(o)) for s, r, o in related_pieces(pieces)}
 

@@ -881,7 +881,6 @@ def statistics(folder):
     "Resampling, intervals, AUC, Holm and Benjamini-Hochberg, the signed-rank trend, Wilson, generators of chance."
     from invariant_metrics.core import rng, torch_rng
     from invariant_metrics.stats import auc, bootstrap_weights, interval, normal_interval
-    from invariant_metrics.people.exchange import williams
     from invariant_metrics.stats import benjamini_hochberg, holm
     from invariant_metrics.probe.contrast import draw_sets, verdict_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
@@ -911,7 +910,6 @@ def statistics(folder):
         ],
         "holm": holm(p),
         "fdr": benjamini_hochberg(p),
-        "williams": williams(0.6, 0.5, 0.4, 40),
         "wilson": wilson(0.3, 20),
         "cluster": cluster_interval(x[:10], w[:, ::4]),
         "items": verdict_interval((x > 0).astype(float)),
@@ -937,9 +935,7 @@ def correlations(folder):
         tau23,
         wmt_like,
     )
-    from invariant_metrics.people.exchange import swap_test
     from invariant_metrics.people.raters import held_out_agreement, krippendorff, noise_ceiling
-    from invariant_metrics.people.score_table import score_table
 
     draw = rng(4, "golden", "correlations")
     x = draw.integers(0, 5, 60).astype(float)
@@ -960,8 +956,6 @@ def correlations(folder):
     found["compare"] = compare(
         x, Y, "pearson", "items", "within-item", item=groups, system=systems, names=("y", "z", "chance"), reps=60
     ).frame
-    table = score_table(x, Y, item=groups, system=systems, names=("y", "z", "chance"))
-    found["swap"] = swap_test(table, "y", "z", reps=50)
     found["soft"] = soft_pairwise_accuracy(x.reshape(10, 6), y.reshape(10, 6), permutations=50)
     ratings = x[:30, None] + draw.integers(-1, 2, (30, 4))
     found["raters"] = {
@@ -1126,11 +1120,9 @@ def styles(folder):
     "Distances of styles beside simulated people: correlations, intervals in three forms, layer differences."
     import torch
     from invariant_metrics.core import rng
-    from invariant_metrics.people.assign import assign, check_assignment, evaluators_needed, spread_items
+    from invariant_metrics.people.assign import assign
     from invariant_metrics.people.styles import (
-        hype_style,
         layer_differences,
-        simulate_labels,
         style_agreement,
         table_one,
     )
@@ -1138,7 +1130,9 @@ def styles(folder):
     names, inputs, g = [f"s{k}" for k in range(6)], [f"i{k:02d}" for k in range(15)], rng(0, "study")
     x = g.standard_normal((15, 5)) + 0.2 * g.standard_normal((6, 15, 5)) + np.linspace(0, 2, 6)[:, None, None]
     plan = assign(inputs, names, 12, 15, seed=0)
-    check_assignment(plan)
+    sys.path.insert(0, str(HERE.parents[1] / "benchmarks"))
+    from styles import simulate_labels
+
     labels = simulate_labels(plan, dict(zip(names, 1 / (1 + np.exp(-np.linspace(2, -2, 6))))), seed=0)
     features = {
         "a": (torch.from_numpy(x), torch.from_numpy(g.standard_normal((30, 5)))),
@@ -1148,13 +1142,10 @@ def styles(folder):
     return {
         "plan": plan,
         "labels": labels["label"].tolist(),
-        "hype": hype_style(labels).to_dict(),
         "table": found.table,
         "signature": str(found.signature),
         "one": {form: table_one(found, form).reset_index() for form in ("percentile", "normal", "corrected")},
         "layers": layer_differences(found),
-        "needed": evaluators_needed(15, 6, 15),
-        "spread": spread_items(10, 4, 2, seed=1),
     }
 
 
@@ -1655,14 +1646,13 @@ def frechet(folder):
         frechet_estimate,
         frechet_infinite,
         frechet_influence,
-        frechet_line,
     )
     from invariant_metrics.metrics.gaussian import GaussianStats
 
     x, y = map(torch.from_numpy, arrays())
     stats = GaussianStats.of(x[:50], parts=4, seed=1)
     both = [GaussianStats.of(part, parts=4, seed=1) for part in (x, y)]
-    line, estimate = frechet_line(x, y), frechet_estimate(x, y, seed=2)
+    estimate = frechet_estimate(x, y, seed=2)
     weights = (
         torch.from_numpy(np.random.default_rng(1).multinomial(len(x), [1 / len(x)] * len(x), 6)).double(),
         torch.from_numpy(np.random.default_rng(2).multinomial(len(y), [1 / len(y)] * len(y), 6)).double(),
@@ -1677,7 +1667,6 @@ def frechet(folder):
         "replicates": frechet_replicates(x, y, *weights),
         "influence": frechet_influence(x, y),
         "estimate": {k: v for k, v in vars(estimate).items() if not callable(v)},
-        "line": [line.infinite, line.slope, line.distances],
         "infinite": frechet_infinite(x, y),
     }
 
@@ -1687,19 +1676,19 @@ def kernels_neighbors(folder):
     "MMD in all forms, KID by subsets, precision and coverage, precision and recall of distributions."
     import torch
     from invariant_metrics.metrics.kernel import RBF, Polynomial
-    from invariant_metrics.metrics.mmd import kid_subsets, mmd2, mmd_estimate, mmd_interval, mmd_replicates
-    from invariant_metrics.metrics.neighbors import expected_coverage, neighbor_estimate, neighbor_scores
+    from invariant_metrics.metrics.mmd import kid_subsets, mmd2, mmd_estimate, mmd_replicates
+    from invariant_metrics.metrics.neighbors import neighbor_estimate, neighbor_scores
     from invariant_metrics.metrics.prd import prd, prd_score
 
     x, y = map(torch.from_numpy, arrays())
     kid = kid_subsets(x, y, 6, 40)
-    interval = mmd_interval(x, y)
     weights = [
         torch.from_numpy(np.random.default_rng(i).multinomial(n, [1 / n] * n, 5)).double()
         for i, n in enumerate((len(x), len(y)))
     ]
     curve = prd(x, y, clusters=8, runs=3, angles=101)
     estimate = mmd_estimate(x, y)
+    interval = estimate.interval(0.95)
     return {
         "mmd": [mmd2(x, y), mmd2(x, y, kernel=Polynomial()), mmd2(x, y, kernel=RBF(2.0), unbiased=False)],
         "estimate": {k: v for k, v in vars(estimate).items() if not callable(v)},
@@ -1707,7 +1696,6 @@ def kernels_neighbors(folder):
         "replicates": mmd_replicates(x, y, *weights),
         "kid": [kid.mean, kid.std, kid.values],
         "neighbors": {k: neighbor_scores(x, y, k) for k in (3, 5)},
-        "coverage": expected_coverage(120, 150),
         "coverage parts": {
             k: v
             for k, v in vars(
@@ -1724,14 +1712,14 @@ def kernels_neighbors(folder):
 @call(quick=True)
 def captions_mathematics(folder):
     "CIDEr by item, its document frequencies merged, BLEU's sums, ROUGE and METEOR by item, the sentence statistics."
-    from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, merge_frequencies
+    from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies
     from invariant_metrics.metrics.meteor import meteor_nltk
     from invariant_metrics.metrics.ngram import coco_bleu, corpus_bleu
     from invariant_metrics.metrics.rouge import rouge, rouge_l
 
     held = texts_here()
     refs = list(zip(held["ref0"], held["ref1"], held["ref2"]))
-    df = merge_frequencies(document_frequencies(refs[:8]), document_frequencies(refs[8:]))
+    df = document_frequencies(refs)
     found = {"df": df.digest() if callable(df.digest) else df.digest, "documents": df.documents}
     for name in ("sysA", "sysB"):
         found[name] = {
@@ -1756,8 +1744,7 @@ def training_colors(folder):
     import torch
     from invariant_metrics.worlds.scenes import make_scenes
     from invariant_metrics.invariants.base import get_invariant
-    from invariant_metrics.models.colorizer import PatchCritic, UNetColorizer
-    from invariant_metrics.training.adversarial import adversarial_turns
+    from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
     from invariant_metrics.training.loop import Turn, fit
 
@@ -1769,11 +1756,6 @@ def training_colors(folder):
     )
     found["weights"] = torch.cat([p.detach().flatten() for p in model.parameters()])
     found["colors"] = model.colorize(rgb[:2].mean(1, keepdim=True) * 100, chroma=1.2)
-    turns = adversarial_turns(
-        UNetColorizer(8), PatchCritic(8), invariants={"edges": (get_invariant("edges"), 0.5)}
-    )
-    found["adversarial"] = fit(turns, color_batches(rgb, 8), 4)
-    found["critic"] = torch.cat([p.detach().flatten() for p in turns[1].model.parameters()])
     return found
 
 
