@@ -291,8 +291,8 @@ def run_facts(run: Mapping) -> list[tuple[str, str]]: # what, value
     def plain(value) -> str:
         return join_names(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     given = dict(run.get("settings", {}))
-    content = given.pop("content", None) or {}
-    given |= {f"content, {name}": digest for name, digest in content.items()}
+    if isinstance(given.get("content"), Mapping): # of several files
+        given |= {f"content, {name}": digest for name, digest in given.pop("content").items()}
     facts = [(key.replace("_", " "), plain(v)) for key, v in given.items()
              if v is not None and v is not False and v not in ("", [])]
     facts += [(f"time, {name}", f"{part['seconds']:.0f} s") for name, part in run.get("parts", {}).items()]
