@@ -395,7 +395,8 @@ def recall_table(models: Sequence) -> dict: # as `table`
 def class_table(models: Sequence) -> dict: # as `table`
     "The share of failures in each class, with intervals; a row per class and a column per model."
     models = [model for model in models if model.shares is not None]
-    frames = [model.shares.assign(model=model.name) for model in models] or [pd.DataFrame({"model": []})]
+    none = pd.DataFrame({"class": [], "model": []}) # if no failure was judged
+    frames = [model.shares.assign(model=model.name) for model in models] or [none]
     return pivot("Share of failures in each class, with intervals", "class", pd.concat(frames), "class",
                  "model", lambda row: interval_cell(row["share"], row["ci_low"], row["ci_high"]))
 
