@@ -366,9 +366,9 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
     from invariant_metrics.training import embedded
     def begun(*words, **options): raise Begun
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
-    monkeypatch.setattr(study_run, "_run_parts", begun)
-    monkeypatch.setattr(lclip_run, "_do_parts", begun)
-    monkeypatch.setattr(imagine_run, "_do_study", begun)
+    monkeypatch.setattr(study_run, "run_parts", begun)
+    monkeypatch.setattr(lclip_run, "run_parts", begun)
+    monkeypatch.setattr(imagine_run, "run_parts", begun)
     monkeypatch.setattr(probe_run, "_probe_pictures", begun)
     monkeypatch.setattr(embedded, "import_object", lambda path: begun)
     prepare(line, small)

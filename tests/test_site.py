@@ -166,8 +166,11 @@ def annotations(body: list[ast.stmt]):
 
 def quoted_names(annotation: ast.expr) -> set[str]:
     "The names in what an annotation quotes, which is evaluated where a signature is shown."
-    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) in ("Annotated", "Literal"): return set()
-    quoted = [node.value for node in ast.walk(annotation) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    if isinstance(annotation, ast.Subscript) and ast.unparse(annotation.value) == "Annotated": return set()
+    class Values(ast.NodeTransformer): # of a Literal are texts and no names
+        def visit_Subscript(self, node): return ast.Name("Literal") if ast.unparse(node.value) == "Literal" else self.generic_visit(node)
+    plain = Values().visit(ast.parse(ast.unparse(annotation), mode="eval"))
+    quoted = [node.value for node in ast.walk(plain) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     return {node.id for text in quoted for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}
 
 

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
-           'Word', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out', 'added_only',
-           'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'by_tag', 'table_edit', 'lives',
-           'noun_before', 'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation', 'numbers_of_text',
-           'number_changed', 'stands_alone', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced',
-           'name_runs', 'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words', 'verb_before',
-           'phrase_removed', 'subject_removed', 'whole_after', 'omission', 'appended', 'with_things', 'addition',
-           'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
+           'TaggedWord', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out',
+           'added_only', 'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'by_tag',
+           'table_edit', 'lives', 'noun_before', 'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation',
+           'numbers_of_text', 'number_changed', 'stands_alone', 'number_as_word', 'names_of_text', 'classed_names',
+           'entity_replaced', 'name_runs', 'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words',
+           'verb_before', 'phrase_removed', 'subject_removed', 'whole_after', 'omission', 'appended', 'with_things',
+           'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_words.ipynb #8ef468e6
 import re
@@ -94,7 +94,7 @@ def word_edit(name: str, severity: str, strength: str, proof: Callable, kind: st
     return add
 
 # %% ../../nbs/edits/50_words.ipynb #9676d9d8
-class Word(NamedTuple):
+class TaggedWord(NamedTuple):
     "A word of a text; both are empty beyond its ends."
     word: str = "" # lower case
     tag: str = ""
@@ -105,15 +105,15 @@ class Marked(NamedTuple):
     spans: tuple[tuple[int, int], ...]  # where they stand
     tags: str                           # a letter each, as of `tag_words`
 
-    def at(self, i: int) -> Word:
+    def at(self, i: int) -> TaggedWord:
         "The word with a number."
-        return Word(self.words[i], self.tags[i]) if 0 <= i < len(self.words) else Word()
+        return TaggedWord(self.words[i], self.tags[i]) if 0 <= i < len(self.words) else TaggedWord()
 
-    def before(self, i: int) -> Word:
+    def before(self, i: int) -> TaggedWord:
         "The word right before another."
         return self.at(i - 1)
 
-    def after(self, i: int) -> Word:
+    def after(self, i: int) -> TaggedWord:
         "The word right after another."
         return self.at(i + 1)
 
