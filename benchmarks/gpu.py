@@ -184,7 +184,7 @@ def agreement_measures(kit: Kit) -> dict[str, Callable]:
     import invariant_metrics as im
     from invariant_metrics.encoders.base import get_encoder
     from invariant_metrics.encoders.store import extract_features
-    from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_moments
+    from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
     from invariant_metrics.metrics.frechet import frechet_distance
     from invariant_metrics.metrics.gaussian import GaussianStats
     from invariant_metrics.metrics.inception_score import inception_score
@@ -213,7 +213,7 @@ def agreement_measures(kit: Kit) -> dict[str, Callable]:
     return {"fd, few rows": of_rows, "fd, rows": of_all_rows, "fd, moments": of_moments,
             "kid": lambda device: kid_distance(*both(device)), "mmd, polynomial": lambda device: mmd2(*both(device), kernel=Polynomial()),
             "mmd, RBF": lambda device: mmd2(*both(device), kernel=RBF(d**0.5)), "cmmd": lambda device: cmmd_distance(*both(device)),
-            "cmmd, moments": lambda device: cmmd_moments(*both(device)).value, "precision, recall, density, coverage": neighbors,
+            "cmmd, moments": lambda device: moment_value(*map(unit_moments, both(device))), "precision, recall, density, coverage": neighbors,
             "inception score": lambda device: inception_score(a.to(device)),
             "features, embedded": partial(features, "embedded"),
             **({} if kit.dry else {f"features, {name}": partial(features, name, untrained=True) for name in ("inception",)}),

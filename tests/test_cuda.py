@@ -12,7 +12,7 @@ from invariant_metrics.encoders.base import FasterEncoder, get_encoder
 from invariant_metrics.encoders.image_text import image_text, write_random_clip
 from invariant_metrics.encoders.store import FeatureStore, _image_rows, extract_features
 from invariant_metrics.invariants.base import get_invariant
-from invariant_metrics.metrics.cmmd import cmmd_distance, cmmd_moments
+from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.inception_score import inception_score
@@ -56,7 +56,7 @@ def features(n: int, d: int, seed: int = 0) -> torch.Tensor:
 MEASURES = {"fd": frechet_distance, "fd, statistics": lambda a, b: frechet_distance(GaussianStats.of(a.split(70)), GaussianStats.of(b.split(70))),
             "kid": lambda a, b: kid_distance(a, b, subsets=20, size=50), "kid, value": lambda a, b: kid_estimate(a, b, drawing=dict(subsets=20, size=50)).corrected,
             "mmd": lambda a, b: mmd2(a, b, kernel=RBF(6.0)), "mmd, polynomial": lambda a, b: mmd2(a, b, kernel=Polynomial()),
-            "mmd, estimate": lambda a, b: mmd_estimate(a, b, kernel=RBF(6.0)).value, "cmmd": cmmd_distance, "cmmd, moments": lambda a, b: cmmd_moments(a, b).value,
+            "mmd, estimate": lambda a, b: mmd_estimate(a, b, kernel=RBF(6.0)).value, "cmmd": cmmd_distance, "cmmd, moments": lambda a, b: moment_value(unit_moments(a), unit_moments(b)),
             "inception score": lambda a, b: inception_score(a)}
 
 

@@ -14,7 +14,7 @@ from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.study.plan import ControlCurve, StudyGrid, StudySize
-from invariant_metrics.study.search import StudyResult, train_systems
+from invariant_metrics.study.search import TrainingStudy, StudyResult, train_systems
 from invariant_metrics.study.tasks import make_plan, study_tasks
 from invariant_metrics.study.corpora import divide_texts
 from invariant_metrics.study.writers import Captioning, Translation
@@ -82,15 +82,15 @@ def test_interrupted_it_ends_with_the_same_numbers(study, tmp_path, monkeypatch)
     few = {"default": StudyGrid((0.1,), 1, (("entities",),))}
     design = replace(Translation.design, grids=few, controls={}, curve=ControlCurve("length", 0.0, (0.0, 5.0)))
     monkeypatch.setattr(Translation, "design", design)
-    settings, size, steps, real = {"task": "translation"}, TINY["translation"], [], Translation.__init__
-    def counting(self, plan, folder=None, device="cpu", tick=int):
+    settings, size, steps, real = {"task": "translation"}, TINY["translation"], [], TrainingStudy.task
+    def counting(self, tick):
         def interrupting():
             steps.append(1)
             if len(steps) == 11: raise KeyboardInterrupt
             tick()
-        real(self, plan, folder, device, interrupting)
+        return real(self, interrupting)
     with monkeypatch.context() as patch:
-        patch.setattr(Translation, "__init__", counting)
+        patch.setattr(TrainingStudy, "task", counting)
         with pytest.raises(KeyboardInterrupt): train_systems(tmp_path/"b", settings, size=size, workers=0)
     again = train_systems(tmp_path/"b", settings, size=size, workers=0).results
     keys = ["system", "alpha", "metric"]
