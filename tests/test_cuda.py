@@ -212,7 +212,7 @@ def weights(turn: Turn) -> torch.Tensor: return torch.cat([p.detach().cpu().flat
 
 
 @on_both
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bf16", "fp16"))]) # 20 s each on a CPU
 @pytest.mark.parametrize("names", [(), ("segmentation", "depth")], ids=["plain", "invariants"])
 def test_a_colorizer_learns(scenes, device, precision, names):
     turn, batches = color_turn(device, scenes, names)
