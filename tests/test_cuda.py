@@ -259,7 +259,7 @@ def test_an_overflow_is_skipped_and_counted(device, scenes):
 
 @on_both
 @pytest.mark.parametrize("make", [text_turn, None], ids=["translator with dropout", "colorizer"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bf16", "fp16"))]) # 8 s each on a CPU
 def test_a_run_goes_on(device, make, precision, tmp_path, scenes):
     def fresh(): return color_turn(device, scenes) if make is None else make(device)
     whole, batches = fresh()
