@@ -5,13 +5,12 @@
 # %% auto #0
 __all__ = ['LEAST', 'DIFFER', 'PICTURE_LEVEL', 'ADVICE_COLUMNS', 'MIX', 'ADVISE_METRICS', 'ADVISE_TASKS', 'PROBED_COLUMNS',
            'world_texts', 'Material', 'text_material', 'picture_material', 'read_mix', 'Advice', 'advise_on',
-           'probed_reactions', 'advise_from_probe', 'GivenOptions', 'advise']
+           'probed_reactions', 'advise_from_probe', 'advise']
 
 # %% ../../nbs/advice/20_run.ipynb #50b7f716
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from inspect import signature
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +28,7 @@ from ..edits.colors import AXES
 from ..edits.colors import perturbations
 from ..edits.word_families import edits_of
 from ..edits.words import EDIT_LEVELS, word_edits
+from ..experiments.run import GivenOptions
 from ..files import atomic_write, digest
 from ..metrics.base import Metric, SetMetric
 from ..probe.images import probe_metrics, score_pictures
@@ -430,28 +430,6 @@ def advise_from_probe(
     sources = list(dict.fromkeys(found.ledger["source"]))
     if len(sources) > 1: notes.append(f"from {sources[0]}; the probe has {few(sources[1:])} as well")
     return replace(advice, notes=(*advice.notes, *notes))
-
-# %% ../../nbs/advice/20_run.ipynb #4c034c8f
-def _is_default(value, default) -> bool:
-    if value is default: return True
-    if isinstance(default, str | int | float): return value == default
-    return hasattr(value, "__len__") and not len(value) # nothing was named
-
-class GivenOptions:
-    "The options of a call, and which of them were read."
-    def __init__(self, function: Callable, values: Mapping):
-        defaults = {name: p.default for name, p in signature(function).parameters.items()}
-        self._given = {name for name, value in values.items() if not _is_default(value, defaults[name])}
-        self._values, self._read = values, set()
-
-    def __getattr__(self, name: str):
-        self._read.add(name)
-        return self._values[name]
-
-    def check_read(self, where: str, *others: str) -> None: # others: options that are read elsewhere
-        "Raises InputError if an option was given that nobody has read."
-        idle = [name for name in self._values if name in self._given - self._read - {*others}]
-        if idle: raise InputError(f"--{idle[0]} has no effect {where}; leave it out")
 
 # %% ../../nbs/advice/20_run.ipynb #663e844b
 def _systems(pred) -> dict: # system -> file, folder or texts
