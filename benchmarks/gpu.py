@@ -718,7 +718,7 @@ def encoders(kit: Kit) -> None:
 def study(kit: Kit) -> None:
     "The command line's quick studies, with one process and with two."
     device = str(kit.device)
-    for task, counts in kit.size({"colorization": (1, 2), "captioning": (2,)}, {"colorization": (1,)}).items():
+    for task, counts in kit.size({"colorization": (2, 1), "captioning": (2,)}, {"colorization": (1,)}).items():
         for workers in counts:
             what = f"{task} --scale quick, {workers} processes"
             with kit.part(what), tempfile.TemporaryDirectory() as folder:
@@ -735,8 +735,8 @@ def study(kit: Kit) -> None:
 
 FINDINGS = { # name -> function, seconds at most; in this order
     "card": (card, 60), "rates": (rates_found, 60), "tests": (tests, 120), "overflow": (overflow, 30), "same": (same, 75),
-    "resume": (resume, 80), "looks": (looks, 75), "step": (step, 30), "stream": (stream, 60), "captions": (captions, 75),
-    "training": (training, 100), "invariants": (invariants, 40), "encoders": (encoders, 45), "study": (study, 100),
+    "resume": (resume, 80), "looks": (looks, 75), "step": (step, 30), "stream": (stream, 60), "captions": (captions, 110),
+    "training": (training, 100), "invariants": (invariants, 40), "encoders": (encoders, 45), "study": (study, 200),
     "compiled": (compiled, 180)}
 
 
