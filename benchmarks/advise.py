@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from invariant_metrics.advice.run import ADVISE_METRICS, advise
+from invariant_metrics.advice.run_advice import ADVISE_METRICS, advise
 from invariant_metrics.files import atomic_write
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"advice.csv"

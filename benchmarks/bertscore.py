@@ -22,7 +22,7 @@ import pandas as pd
 import torch
 
 from invariant_metrics.files import atomic_write
-from invariant_metrics.encoders.text import RUN, padded, text_place
+from invariant_metrics.encoders.text_encoder import RUN, padded, text_place
 from invariant_metrics.metrics.bertscore import TokenReader, bert_scores
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"bertscore.csv"

@@ -12,7 +12,7 @@ import numpy as np
 
 from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write, save_results
-from invariant_metrics.probe.images import color_probe
+from invariant_metrics.probes.images import color_probe
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
 PARTS = {"moderate": dict(source=["photos", "scenes"]), "wide": dict(source="photos", valid="wide-recoloring"),

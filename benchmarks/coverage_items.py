@@ -27,7 +27,7 @@ from scipy import stats
 
 from invariant_metrics.core import progress, rng
 from invariant_metrics.files import atomic_write
-from invariant_metrics.metrics.base import Metric, Rows, extract, get_metric
+from invariant_metrics.metrics.metric import Metric, Rows, extract, get_metric
 from invariant_metrics.metrics.cider import document_frequencies
 from invariant_metrics.scoring.inference import FEWEST, paired_difference, score_rows, value_range
 

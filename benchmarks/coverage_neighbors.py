@@ -16,7 +16,7 @@ import torch
 from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.metrics.base import Estimate, Rows, SetMetric
+from invariant_metrics.metrics.metric import Estimate, Rows, SetMetric
 from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences

@@ -14,7 +14,7 @@ import pandas as pd
 
 from invariant_metrics.core import rng
 from invariant_metrics.files import atomic_write
-from invariant_metrics.probe.contrast import draw_sets, share_interval, wins
+from invariant_metrics.probes.preference import draw_sets, share_interval, wins
 from invariant_metrics.stats import student, wilson
 
 COLLECTIONS = ((10, 16), (60, 2), (176, 1)) # photographs and tiles of each: packaged, sixty of a folder, scenes

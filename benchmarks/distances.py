@@ -38,8 +38,8 @@ from invariant_metrics.metrics.cmmd import _both_moments, cmmd_distance, moment_
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_terms
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
 from invariant_metrics.metrics.gaussian import GaussianStats, add_product
-from invariant_metrics.metrics.base import get_metric
-from invariant_metrics.metrics.image import ssim
+from invariant_metrics.metrics.metric import get_metric
+from invariant_metrics.metrics.image_metrics import ssim
 from invariant_metrics.metrics.kernel import RBF
 from invariant_metrics.metrics.mmd import kid_subsets, mmd2
 from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_scores

@@ -24,14 +24,14 @@ from torch.nn import functional as F
 
 from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
 from invariant_metrics.data.photos import TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
-from invariant_metrics.encoders.base import Encoder, get_encoder
+from invariant_metrics.encoders.encoder import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import assets_folder, atomic_write
-from invariant_metrics.metrics.base import Metric, PairedMetric, get_metric
-from invariant_metrics.metrics.image import map_distance, unit_maps
-from invariant_metrics.probe.encoders import encoder_responses, moved_colors, predicted_auc
-from invariant_metrics.probe.images import COLOR_SIZES, color_items, color_probe
+from invariant_metrics.metrics.metric import Metric, PairedMetric, get_metric
+from invariant_metrics.metrics.image_metrics import map_distance, unit_maps
+from invariant_metrics.probes.encoders import encoder_responses, moved_colors, predicted_auc
+from invariant_metrics.probes.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.models.vision import VisionNet
 from invariant_metrics.training.batches import batch_indices
 from invariant_metrics.training.image_encoder import contrast_loss, random_views, train_image_encoder

@@ -26,8 +26,8 @@ import torch
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import auc
-from invariant_metrics.invariants.base import get_invariant
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.invariants.invariant import get_invariant
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.cider import document_frequencies
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"epsilon.csv"

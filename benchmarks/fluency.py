@@ -19,7 +19,7 @@ import pandas as pd
 from invariant_metrics.edits.fluency import ENDS_OF_SCALE, DRAWS, FormAuc, FormJudge, form_judge, matched_foils, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.edits.words import TextCase, word_edits
+from invariant_metrics.edits.word_edits import TextCase, word_edits
 from invariant_metrics.files import atomic_write
 from invariant_metrics.people.edit_sheets import edits_signature
 

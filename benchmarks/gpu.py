@@ -182,7 +182,7 @@ def tests(kit: Kit) -> None:
 def agreement_measures(kit: Kit) -> dict[str, Callable]:
     "By name: a device to numbers."
     import invariant_metrics as im
-    from invariant_metrics.encoders.base import get_encoder
+    from invariant_metrics.encoders.encoder import get_encoder
     from invariant_metrics.encoders.store import extract_features
     from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
     from invariant_metrics.metrics.frechet import frechet_distance
@@ -300,7 +300,7 @@ def tell_training(kit: Kit, what: str, task: Task, steps: int, warm: int, flops:
 
 
 def colorizer_task(kit: Kit, side: int, batch: int, width: int, invariants: tuple[str, ...] = (), cached: bool = False) -> Task:
-    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.invariants.invariant import get_invariant
     from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
     rgb = pictures(kit.size(8, 2)*batch, side)
@@ -331,19 +331,19 @@ def pupil_task(kit: Kit, stage: str) -> Task:
 
 
 def words_of(entries: int):
-    from invariant_metrics.models.text import Vocabulary
+    from invariant_metrics.models.text_networks import Vocabulary
     return Vocabulary(("",)*4 + tuple(f"w{i}" for i in range(entries - 4)))
 
 
 def some_texts(n: int, words: int, entries: int, seed: int) -> torch.Tensor: # (n, words + 2) BOS … EOS
-    from invariant_metrics.models.text import BOS, EOS
+    from invariant_metrics.models.text_networks import BOS, EOS
     ids = torch.randint(4, entries, (n, words), generator=torch.Generator().manual_seed(seed))
     return F.pad(F.pad(ids, (1, 0), value=BOS), (0, 1), value=EOS)
 
 
 def translator_task(kit: Kit, size: str, entries: int, batch: int, words: int) -> Task:
     from invariant_metrics.models.generators import translators
-    from invariant_metrics.training.text import augmented_text, text_batches
+    from invariant_metrics.training.text_training import augmented_text, text_batches
     vocabulary = words_of(entries)
     source, tokens = (some_texts(8*batch, words, entries, seed) for seed in (0, 1))
     return Task(lambda: translators[size](vocabulary, vocabulary), augmented_text(vocabulary),
@@ -352,7 +352,7 @@ def translator_task(kit: Kit, size: str, entries: int, batch: int, words: int) -
 
 def captioner_task(kit: Kit, size: str, entries: int, batch: int, words: int) -> Task:
     from invariant_metrics.models.generators import captioners
-    from invariant_metrics.training.text import augmented_text, text_batches
+    from invariant_metrics.training.text_training import augmented_text, text_batches
     vocabulary = words_of(entries)
     width, regions = kit.size((2048, 49), (16, 4))
     features, tokens = draws(4*batch, regions, width), some_texts(4*batch, words, entries, 1)
@@ -630,7 +630,7 @@ def captions(kit: Kit) -> None:
     import transformers
 
     import invariant_metrics as im
-    from invariant_metrics.metrics.base import get_metric
+    from invariant_metrics.metrics.metric import get_metric
     from invariant_metrics.worlds.scene_text import captions as said
     from invariant_metrics.worlds.scenes import make_scenes
     from tiny_networks import WORDS
@@ -689,7 +689,7 @@ def captions(kit: Kit) -> None:
 
 def encoders(kit: Kit) -> None:
     "Pictures a second of encoders with random weights: as they come, in bfloat16, in another layout, and through the store."
-    from invariant_metrics.encoders.base import FasterEncoder, get_encoder
+    from invariant_metrics.encoders.encoder import FasterEncoder, get_encoder
     from invariant_metrics.encoders.store import extract_features
     full = (("inception", 299, 512), ("embedded", 64, 4096))
     for name, side, n in kit.size(full, (("embedded", 64, 6),)):

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from invariant_metrics.files import atomic_write, save_results
-from invariant_metrics.probe.own_images import image_probe
-from invariant_metrics.probe.images import color_probe
-from invariant_metrics.probe.task import combine_results
+from invariant_metrics.probes.own_images import image_probe
+from invariant_metrics.probes.images import color_probe
+from invariant_metrics.probes.probe_task import combine_results
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"image_probe"
 

@@ -29,9 +29,9 @@ from scipy.stats import rankdata
 from ranking import Rows
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.files import atomic_write
-from invariant_metrics.generators.base import derived_seeds, get_generator
-from invariant_metrics.generators.pictures import imagined
-from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
+from invariant_metrics.generators.generator import derived_seeds, get_generator
+from invariant_metrics.generators.kept_pictures import imagined
+from invariant_metrics.metrics.imagined import ImagineModel, imagine_vectors
 from invariant_metrics.training.text_to_image import claims_found, found_things, unseen_captions
 from invariant_metrics.worlds.foils import foil_rows
 from invariant_metrics.worlds.scene_captions import relation_captions, scenes_with_captions

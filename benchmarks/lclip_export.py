@@ -15,7 +15,7 @@ import onnx
 import pandas as pd
 import torch
 
-from invariant_metrics.lclip.export import TOWERS, _session, _to_int8, onnx_model
+from invariant_metrics.lclip.exported import TOWERS, _session, _to_int8, onnx_model
 from invariant_metrics.metrics.caption import WEIGHT
 from invariant_metrics.models.multiplexed import LClip, LClipConfig
 from invariant_metrics.people.statistics import kendall_b

@@ -15,7 +15,7 @@ import pandas as pd
 
 from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.people.agreement import AgreementDesign
 from invariant_metrics.people.measurement import AGAIN, MEASURED, ScoreCube, check_methods, concurrent_rows, consistency_rows
 from invariant_metrics.people.measurement import construct_rows, load_criteria, measurement, score_cube, stability_rows

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.files import atomic_write, load_results
-from invariant_metrics.metrics.base import Metric, get_metric
-from invariant_metrics.study.run import study
+from invariant_metrics.metrics.metric import Metric, get_metric
+from invariant_metrics.studies.run_study import study
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
 JUDGES = {"photograph-distance": "photographs", "photograph-distance-hue": "photographs-hue-180"} # metric -> network

@@ -13,7 +13,7 @@ from scipy import stats
 from invariant_metrics.core import Signature, progress, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.scoring.power import mean_pilot, metric_pilot, power
-from invariant_metrics.metrics.base import Metric, PairedMetric, Rows, SetMetric
+from invariant_metrics.metrics.metric import Metric, PairedMetric, Rows, SetMetric
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
 from invariant_metrics.scoring.inference import paired_difference, permutation_test

@@ -26,17 +26,17 @@ from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.edits.colors import AXES
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.encoders.text import RememberingEncoder, bert
+from invariant_metrics.encoders.text_encoder import RememberingEncoder, bert
 from invariant_metrics.files import atomic_write
-from invariant_metrics.metrics.base import Metric, TextMetric, get_metric
+from invariant_metrics.metrics.metric import Metric, TextMetric, get_metric
 from invariant_metrics.metrics.cider import document_frequencies
 from invariant_metrics.metrics.violation import paraphrase_from_memory
 from invariant_metrics.people.agreement import agreement
 from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricScores, score_outputs
-from invariant_metrics.probe.own_texts import OwnItem, deal_references, edit_items
-from invariant_metrics.probe.tables import MATCHED
-from invariant_metrics.probe.worlds import EditedTexts, as_references, text_sentinels
+from invariant_metrics.probes.own_texts import OwnItem, deal_references, edit_items
+from invariant_metrics.probes.tables import MATCHED
+from invariant_metrics.probes.worlds import EditedTexts, as_references, text_sentinels
 from invariant_metrics.stats import auc, student_interval
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"

@@ -26,10 +26,10 @@ from drawn_corpus import FAILURES, PICTURES, drawn_annotations, drawn_failures, 
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.wordnet import path_similarities, steps_table
 from invariant_metrics.files import atomic_write
-from invariant_metrics.ranking.concepts import concepts_of
-from invariant_metrics.ranking.explain import concept_overlap, explain_failures, match_exclusive
-from invariant_metrics.ranking.ranks import rank_vectors
-from invariant_metrics.ranking.rules import association_rules
+from invariant_metrics.rankings.concepts import concepts_of
+from invariant_metrics.rankings.explain import concept_overlap, explain_failures, match_exclusive
+from invariant_metrics.rankings.ranks import rank_vectors
+from invariant_metrics.rankings.rules import association_rules
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"ranking.csv"
 COLUMNS = ["section", "work", "method", "runs", "seconds", "added MB", "quantity", "required", "found", "ok"]

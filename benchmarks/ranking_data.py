@@ -18,9 +18,9 @@ import pandas as pd
 import invariant_metrics as im
 from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write
-from invariant_metrics.ranking.classes import CLASSES
-from invariant_metrics.ranking.table import ratio_influence
-from invariant_metrics.ranking.task import RankingTask
+from invariant_metrics.rankings.failure_classes import CLASSES
+from invariant_metrics.rankings.table import ratio_influence
+from invariant_metrics.rankings.rank_task import RankingTask
 from invariant_metrics.stats import student, student_interval
 
 OUT = Path(__file__).parents[1]/"nbs"/"results"/"ranking_data"

@@ -16,7 +16,7 @@ from drawn_corpus import drawn_annotations
 from drawn_ranking import drawn_ranking
 from pipe_browser import browser
 
-from invariant_metrics.ranking.ranking_report import write_ranking_page
+from invariant_metrics.rankings.ranking_report import write_ranking_page
 
 TIMED = """const $ = id => document.getElementById(id), tell = (id, kind) => $(id).dispatchEvent(new Event(kind, {bubbles: true}));
 const start = performance.now(); %s; document.body.offsetHeight; return performance.now() - start"""

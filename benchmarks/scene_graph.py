@@ -27,7 +27,7 @@ from invariant_metrics.worlds.scene_captions import WORDS, relation_captions, re
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.parse import pattern_parse
 from invariant_metrics.invariants.scene_graph import SceneGraph, graph_of, parse
-from invariant_metrics.metrics.scene_graph import scene_graph_rows
+from invariant_metrics.metrics.scene_graph_match import scene_graph_rows
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"scene_graph.csv"
 

@@ -16,7 +16,7 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import bootstrap_weights, interval, normal_interval
 from invariant_metrics.core import rng
 from invariant_metrics.worlds.scenes import make_scenes, oracle_violation, recolored
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.people.assign import assign
 from invariant_metrics.edits.colors import Items, at_strength, perturbations
 from invariant_metrics.people.styles import corrected_interval, corrected_replicates, distance_replicates

@@ -3,7 +3,7 @@
 Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/text_probe.py [WORKERS]     (writes nbs/results/text_probe.csv; some minutes)
 
 200 of the 1,000 pictures of val2017 that have five captions each: one caption is edited, one is another right answer, three are
-references. The edits are those of edits.words and edits.word_families at levels 1 to 5, each proved by reading it again. Foils:
+references. The edits are those of edits.word_edits and edits.word_families at levels 1 to 5, each proved by reading it again. Foils:
 at most 200 of each kind of SugarCrepe and VALSE whose picture is among the 1,000, held against what else was said of it. The table
 keeps the shares of all levels together with their intervals over pictures. Set OMP_NUM_THREADS=1; metrics that read with MiniLM need
 its package."""
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from invariant_metrics.files import atomic_write
-from invariant_metrics.probe.own_texts import own_probe
+from invariant_metrics.probes.own_texts import own_probe
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"text_probe.csv"
 

@@ -22,16 +22,16 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.grid import grid_features
-from invariant_metrics.invariants.base import get_invariant
+from invariant_metrics.invariants.invariant import get_invariant
 from invariant_metrics.models.generators import captioners, translators
-from invariant_metrics.models.text import BOS, EOS, Vocabulary
+from invariant_metrics.models.text_networks import BOS, EOS, Vocabulary
 from invariant_metrics.training.augmented import fork
 from invariant_metrics.training.loop import Optim, FitPlan, Turn, take_turn
 from invariant_metrics.training.self_critical import SelfCriticalLoss
 from invariant_metrics.metrics.cider import cider_reward
-from invariant_metrics.training.text import augmented_text, text_batches, text_targets
+from invariant_metrics.training.text_training import augmented_text, text_batches, text_targets
 
 
 class Lane:

@@ -36,7 +36,7 @@ def measure(size: int, invariants: str, cached: bool, device: str, precision: st
     import torch
 
     from invariant_metrics.worlds.scenes import make_scenes
-    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.invariants.invariant import get_invariant
     from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
     from invariant_metrics.training.loop import Turn, fit

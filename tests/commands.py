@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 HUNG = 1800 # seconds after which a process hangs, on any machine
-READY = ["pytest", "hypothesis", "torch._dynamo", "torch.distributed", "invariant_metrics.scoring.torch_metric", "invariant_metrics.commands.shell", "invariant_metrics.lclip.distill",
-         "invariant_metrics.study.writers", "invariant_metrics.study.colorizers"] # what the server imports
+READY = ["pytest", "hypothesis", "torch._dynamo", "torch.distributed", "invariant_metrics.scoring.torch_metric", "invariant_metrics.commands.shell", "invariant_metrics.lclip.compress",
+         "invariant_metrics.studies.writers", "invariant_metrics.studies.colorizers"] # what the server imports
 
 
 def _settings(cwd, env) -> dict:

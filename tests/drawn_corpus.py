@@ -16,8 +16,8 @@ import numpy as np
 from invariant_metrics.core import rng, spans
 from invariant_metrics.data.annotations import Annotations, Objects
 from invariant_metrics.data.wordnet import ancestor_columns, synset_name, synset_number, wordnet
-from invariant_metrics.ranking.concepts import Concepts
-from invariant_metrics.ranking.explain import concept_overlap
+from invariant_metrics.rankings.concepts import Concepts
+from invariant_metrics.rankings.explain import concept_overlap
 
 PICTURES, FAILURES = 34_026, 28_817
 COMMON, EXCLUSIVE, MATCHED = 110_839, 627_833, 184_747 # synsets of all failures in the paper

@@ -1,6 +1,6 @@
 "A user's own metrics, as they would stand in a package of theirs; the contract test judges them like built-in ones."
 from invariant_metrics import Signature, paired_metric, set_metric
-from invariant_metrics.metrics.base import Metric, SetMetric
+from invariant_metrics.metrics.metric import Metric, SetMetric
 
 
 @paired_metric("own-sharpness-gap", higher_is_better=False, measures="difference of mean gradient", range="[0, 1]", cite="none")

@@ -13,12 +13,12 @@ from scipy import stats
 import invariant_metrics as im
 from commands import cli
 from invariant_metrics.advice.practice import ComparisonPlan, Reactions, broken_pool, item_difference, paired_t, power_of, practice, simulate_cases
-from invariant_metrics.advice.run import advise, read_mix, world_texts
+from invariant_metrics.advice.run_advice import advise, read_mix, world_texts
 from invariant_metrics.core import InputError, Signature
-from invariant_metrics.metrics.base import PairedMetric, Rows, get_metric
-from invariant_metrics.probe.own_texts import ALTERNATIVE
-from invariant_metrics.probe.profile import Verdicts, profile
-from invariant_metrics.probe.task import ProbeResult
+from invariant_metrics.metrics.metric import PairedMetric, Rows, get_metric
+from invariant_metrics.probes.own_texts import ALTERNATIVE
+from invariant_metrics.probes.profile import Verdicts, profile
+from invariant_metrics.probes.probe_task import ProbeResult
 from invariant_metrics.runs import RUN_SCHEMA, write_run
 from invariant_metrics.scoring.inference import paired_difference
 

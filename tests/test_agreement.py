@@ -23,7 +23,7 @@ from invariant_metrics.people.score_table import replicate_statistic
 from invariant_metrics.stats import holm
 from invariant_metrics.people.agreement import compact_letters
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
-from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.scoring.inference import bootstrap_replicates
 from real_data import data_path, lines
 

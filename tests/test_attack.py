@@ -13,13 +13,13 @@ from invariant_metrics.data.annotations import Annotations, annotate, scene_anno
 from invariant_metrics.edits.attributes import SIZES, AttributeChoice, adjective_opposites, attribute_edits, color_names
 from invariant_metrics.edits.attributes import colors_of_text, colors_seen, distant_colors
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.edits.words import TextCase, flat, marked, numbers_of_text, word_edits
+from invariant_metrics.edits.word_edits import TextCase, flat, marked, numbers_of_text, word_edits
 from invariant_metrics.invariants.caption_words import noun_lemma
-from invariant_metrics.ranking.attack import Attack, attack_queries, mean_difference
-from invariant_metrics.ranking.attack import rerank, words_replaced
-from invariant_metrics.ranking.ranks import rank_truth, ranking_scores
-from invariant_metrics.ranking.represent import represent
-from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.rankings.attack import Attack, attack_queries, mean_difference
+from invariant_metrics.rankings.attack import rerank, words_replaced
+from invariant_metrics.rankings.ranks import rank_truth, ranking_scores
+from invariant_metrics.rankings.represent import represent
+from invariant_metrics.rankings.rank_task import ranking_task
 from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.worlds.scene_captions import read_claims
 

@@ -11,9 +11,9 @@ from real_data import data_path
 
 from invariant_metrics.core import InputError
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.encoders.text import bert, padded
+from invariant_metrics.encoders.text_encoder import bert, padded
 from invariant_metrics.metrics import bertscore as module
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, layer_number, idf_weights, pair_batches
 from invariant_metrics.metrics.bertscore import read_baseline
 
@@ -139,7 +139,7 @@ def test_rescaled_as_bert_score_does(mini, tmp_path, several):
 
 
 def test_equal_to_bert_score_with_a_trained_network(minilm):
-    from invariant_metrics.encoders.text import text_place
+    from invariant_metrics.encoders.text_encoder import text_place
     pred = ["A man rides a bike.", "Two dogs", "The committee has postponed the vote on the new budget until next year.", "x", "Ünïcode & 12.5 %!"]
     target = [["Someone is cycling.", "a man rides a bike"], ["dogs play in the sand"], ["The vote was postponed.", "No vote"], ["y"], ["unicode and 12.5 percent"]]
     for idf in (False, True):
@@ -233,7 +233,7 @@ def test_portions_hold_every_pair_once_and_no_more_than_fits(pairs, most):
 def test_torchmetrics_pairs_the_wrong_sentences(minilm):
     "Why this is not taken from there: three pairs together give other numbers than the three alone."
     from torchmetrics.functional.text.bert import bert_score
-    from invariant_metrics.encoders.text import text_place
+    from invariant_metrics.encoders.text_encoder import text_place
     said = ["two dogs run", "a woman in a red coat is holding an umbrella", "cat"]
     meant = ["two people walk along the beach at sunset", "a woman with an umbrella", "a cat sleeps"]
     def theirs(a, b): return bert_score(a, b, model_name_or_path=str(text_place("minilm").path), num_layers=6, num_threads=0, max_length=64)["f1"].reshape(-1)
@@ -254,7 +254,7 @@ def test_padding_is_never_the_best_match(mini):
 
 def test_bert_score_itself_moves_a_pair_by_its_company(minilm):
     "Two captions of one picture: in a batch with a longer candidate bert-score gives another recall than alone, and alone it gives ours."
-    from invariant_metrics.encoders.text import text_place
+    from invariant_metrics.encoders.text_encoder import text_place
     pred, target = ["A city made out of stone brick with large arches."], ["Two men are riding motorcycles through some ruins."]
     long, folder = "The " + "old and very large "*6 + "house", text_place("minilm").path
     torch.testing.assert_close(bert_scores(pred + [long], target*2, minilm).values[:1], published(folder, 6, pred, target), rtol=0, atol=1e-5)

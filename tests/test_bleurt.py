@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from tiny_networks import WORDS, save_tiny
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
 
 LOOSE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,11 +11,11 @@ from real_data import data_path
 from safetensors.torch import save_file
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.base import CLIP
+from invariant_metrics.encoders.encoder import CLIP
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fit_texts, image_text, split_text
 from invariant_metrics.encoders.weights import resolve
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.caption import PREFIX, harmonic_mean
 
 CAPTIONS = ["a cat sleeps on a bed", "two dogs run", "a cat sleeps on a bed", "", "an old man rides a bicycle down the road."]

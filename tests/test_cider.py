@@ -11,7 +11,7 @@ from real_data import clipscore_example, lines, nlg_eval_example
 from scipy.stats import kendalltau
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, load_frequencies
 from invariant_metrics.metrics.cider import save_frequencies
 

@@ -9,12 +9,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate, annotation_records, scene_annotations
-from invariant_metrics.ranking import cleaning
-from invariant_metrics.ranking.cleaning import CLEANING_COLUMNS, CLEANING_KINDS, cleaning_report, telling_words, overlapping_boxes
-from invariant_metrics.ranking.concepts import concepts_of
-from invariant_metrics.ranking.explain import explain_failures
-from invariant_metrics.ranking.ranks import rank_vectors
-from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.rankings import cleaning
+from invariant_metrics.rankings.cleaning import CLEANING_COLUMNS, CLEANING_KINDS, cleaning_report, telling_words, overlapping_boxes
+from invariant_metrics.rankings.concepts import concepts_of
+from invariant_metrics.rankings.explain import explain_failures
+from invariant_metrics.rankings.ranks import rank_vectors
+from invariant_metrics.rankings.rank_task import ranking_task
 
 
 def ranked(task):

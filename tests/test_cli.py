@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from commands import check_output, cli
-from invariant_metrics.probe.images import COLOR_SIZES
+from invariant_metrics.probes.images import COLOR_SIZES
 from invariant_metrics.worlds.scenes import make_scenes
 
 COMMANDS = ["study", "score", "metrics", "invariants", "report", "stats", "weights list", "weights verify", "weights fetch", "weights train",

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask_process, comet_scores
 from invariant_metrics.metrics.comet import environment_recipe
 

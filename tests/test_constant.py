@@ -5,11 +5,11 @@ import json
 import pytest
 
 from invariant_metrics.core import Signature
-from invariant_metrics.metrics.base import SetMetric
-from invariant_metrics.probe import images, own_images, own_texts, worlds
-from invariant_metrics.probe.figures import all_levels, profile_heat, profile_words
-from invariant_metrics.probe.tables import kind_verdicts, summarize_probe
-from invariant_metrics.probe.task import ProbeSize
+from invariant_metrics.metrics.metric import SetMetric
+from invariant_metrics.probes import images, own_images, own_texts, worlds
+from invariant_metrics.probes.probe_figures import all_levels, profile_heat, profile_words
+from invariant_metrics.probes.tables import kind_verdicts, summarize_probe
+from invariant_metrics.probes.probe_task import ProbeSize
 
 COUNT = SetMetric("count", lambda rgb: rgb.mean((2, 3)), lambda p, t, w=None, v=None: 1.0, False, Signature.of(metric="count"), "means")
 SENTENCES = [[f"a {color} {noun} {does}", f"the {noun} , {color} , {does}", f"there is a {color} {noun} that {does}"] for noun, color, does

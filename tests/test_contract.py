@@ -8,7 +8,7 @@ import torch
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.weights import list_weights
-from invariant_metrics.metrics.base import KINDS, ItemMetric, Rows, SetMetric, TextMetric, extract, get_metric, metric_cards, metrics
+from invariant_metrics.metrics.metric import KINDS, ItemMetric, Rows, SetMetric, TextMetric, extract, get_metric, metric_cards, metrics
 from invariant_metrics.scoring.inference import bootstrap_counts, paired_difference, score_rows
 from invariant_metrics.scoring.score import score
 

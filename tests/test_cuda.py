@@ -8,10 +8,10 @@ import torch
 import invariant_metrics as im
 from invariant_metrics.core import InputError
 from invariant_metrics.data.items import load_images
-from invariant_metrics.encoders.base import FasterEncoder, get_encoder
+from invariant_metrics.encoders.encoder import FasterEncoder, get_encoder
 from invariant_metrics.encoders.image_text import image_text, write_random_clip
 from invariant_metrics.encoders.store import FeatureStore, _image_rows, extract_features
-from invariant_metrics.invariants.base import get_invariant
+from invariant_metrics.invariants.invariant import get_invariant
 from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.gaussian import GaussianStats
@@ -22,10 +22,10 @@ from invariant_metrics.metrics.named import kid_distance, kid_estimate
 from invariant_metrics.metrics.neighbors import neighbor_scores
 from invariant_metrics.models.colorizer import UNetColorizer, seeded
 from invariant_metrics.models.generators import translators
-from invariant_metrics.models.text import Vocabulary
+from invariant_metrics.models.text_networks import Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
 from invariant_metrics.training.loop import LOOK_EVERY, Optim, Turn, fit
-from invariant_metrics.training.text import augmented_text, text_batches
+from invariant_metrics.training.text_training import augmented_text, text_batches
 from invariant_metrics.worlds.scenes import make_scenes
 from tiny_networks import save_tiny
 
@@ -146,7 +146,7 @@ PAIRED = ["psnr", "ssim", "lpips-embedded", "encoder-distance", "fd", "fd-untrai
 
 
 def known(names: list[str]) -> list[str]:
-    from invariant_metrics.metrics.base import metrics
+    from invariant_metrics.metrics.metric import metrics
     return [name for name in names if name in metrics]
 
 

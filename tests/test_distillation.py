@@ -14,12 +14,12 @@ from PIL import Image
 from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.data.pairs import load_pairs, pairs_of_scenes, read_concepts
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.store import FeatureStore
-from invariant_metrics.lclip import distill as room
-from invariant_metrics.lclip.distill import Lessons, distill, load_losses, open_teacher, student_config
-from invariant_metrics.lclip.export import export_lclip
+from invariant_metrics.lclip import compress as room
+from invariant_metrics.lclip.compress import Lessons, distill, load_losses, open_teacher, student_config
+from invariant_metrics.lclip.exported import export_lclip
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.models.multiplexed import LClip, tiny_lclip
 from invariant_metrics.runs import read_run

@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from commands import torchrun
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 
 COLOR = {"encoder": "mean-color", "layer": "quarters"}

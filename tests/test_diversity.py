@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric, metric_cards
+from invariant_metrics.metrics.metric import extract, get_metric, metric_cards
 from invariant_metrics.metrics.diversity import distinct_share, gram_counts
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.scoring.score import score

@@ -10,8 +10,8 @@ from PIL import Image
 from commands import cli
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.weights import get_card, resolve
-from invariant_metrics.training.image_text import FACTS, TEST_SCENES, TextFacts, contrast_terms, image_text_report
-from invariant_metrics.training.image_text import make_image_text, right_ranks, train_image_text, word_tokenizer, caption_words
+from invariant_metrics.training.image_text_training import FACTS, TEST_SCENES, TextFacts, contrast_terms, image_text_report
+from invariant_metrics.training.image_text_training import make_image_text, right_ranks, train_image_text, word_tokenizer, caption_words
 from invariant_metrics.worlds.scene_text import captions
 from invariant_metrics.worlds.scenes import make_scenes
 
@@ -70,7 +70,7 @@ def test_recipes_repeat_and_go_on_after_an_interruption(tmp_path, monkeypatch):
         return step(*args, **kwargs)
     step = loop.take_step
     real = loop.fit
-    monkeypatch.setattr("invariant_metrics.training.image_text.fit", lambda *a, **k: real(*a, **k, save_every=1))
+    monkeypatch.setattr("invariant_metrics.training.image_text_training.fit", lambda *a, **k: real(*a, **k, save_every=1))
     with monkeypatch.context() as m:
         m.setattr(loop, "take_step", stopping)
         with pytest.raises(KeyboardInterrupt): train_image_text(**TINY, folder=tmp_path)

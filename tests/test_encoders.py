@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.base import CLIP, encoders, get_encoder
+from invariant_metrics.encoders.encoder import CLIP, encoders, get_encoder
 from invariant_metrics.models.colorizer import fixed_seed
 
 SMALL = dict(hidden_size=32, num_hidden_layers=3, num_attention_heads=2, intermediate_size=64, patch_size=14, image_size=56)
@@ -33,8 +33,8 @@ def mini_open_clip(folder):
 
 def mini_lclip(folder):
     import transformers
-    from invariant_metrics.encoders.base import Preprocess
-    from invariant_metrics.encoders.lclip import save_lclip
+    from invariant_metrics.encoders.encoder import Preprocess
+    from invariant_metrics.encoders.lclip_student import save_lclip
     from invariant_metrics.models.multiplexed import LClip, tiny_lclip
     words = {"<|startoftext|>": 0, "<|endoftext|>": 1, "a": 2, "a</w>": 3}
     transformers.CLIPTokenizer(vocab=words, merges=[]).save_pretrained(folder)

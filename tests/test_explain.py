@@ -12,9 +12,9 @@ from real_data import data_path
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.data.wordnet import wordnet
-from invariant_metrics.ranking import explain as module
-from invariant_metrics.ranking.concepts import ConceptChoice, concepts_of, known_synsets
-from invariant_metrics.ranking.explain import concept_overlap, explain_failures, match_exclusive, match_groups
+from invariant_metrics.rankings import explain as module
+from invariant_metrics.rankings.concepts import ConceptChoice, concepts_of, known_synsets
+from invariant_metrics.rankings.explain import concept_overlap, explain_failures, match_exclusive, match_groups
 
 # path similarities of the zebra example, WordNet 3.0: each exclusive concept of the right picture with grassland and grass
 ZEBRA = {"trunk": (.0833, .0769), "hill": (.1111, .0833), "tree": (.0769, .1667), "sky": (.0833, .0667), "branch": (.1, .0526), "head": (.0833, .0667),

@@ -16,15 +16,15 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.people.labeling import FAILURES, collect
 from invariant_metrics.people.labels import answer_sheet, read_labels, write_answers
-from invariant_metrics.ranking import classes
-from invariant_metrics.ranking.claims import plain_noun, query_claims
-from invariant_metrics.ranking.classes import CLASSES, class_shares, classify_failures
-from invariant_metrics.ranking.concepts import concepts_of
-from invariant_metrics.ranking.explain import explain_failures
-from invariant_metrics.ranking.marks import NounMatcher
-from invariant_metrics.ranking.people import AUTOMATIC, WORDING, ask_people, compare_with_people, failure_items, people_classes, people_table
-from invariant_metrics.ranking.table import global_table
-from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.rankings import failure_classes as classes
+from invariant_metrics.rankings.claims import plain_noun, query_claims
+from invariant_metrics.rankings.failure_classes import CLASSES, class_shares, classify_failures
+from invariant_metrics.rankings.concepts import concepts_of
+from invariant_metrics.rankings.explain import explain_failures
+from invariant_metrics.rankings.marks import NounMatcher
+from invariant_metrics.rankings.rater_ranks import AUTOMATIC, WORDING, ask_people, compare_with_people, failure_items, people_classes, people_table
+from invariant_metrics.rankings.table import global_table
+from invariant_metrics.rankings.rank_task import ranking_task
 from invariant_metrics.worlds.classes import CLASSES as THINGS
 from invariant_metrics.worlds.scene_captions import caption_truth, read_claims, relation_captions
 from invariant_metrics.worlds.scene_text import scene_entities

@@ -9,10 +9,10 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.edits.fluency import DRAWS, PARTS, FormJudge, fluency_auc, form_judge, form_parts, keep_matched, match_candidates
 from invariant_metrics.edits.fluency import matched_foils, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams, causal_scorer
-from invariant_metrics.probe.figures import form_tables
-from invariant_metrics.probe.own_texts import OWN_SIZES, own_probe
-from invariant_metrics.probe.run import run_probe
-from invariant_metrics.probe.task import ProbeSize
+from invariant_metrics.probes.probe_figures import form_tables
+from invariant_metrics.probes.own_texts import OWN_SIZES, own_probe
+from invariant_metrics.probes.run_probe import run_probe
+from invariant_metrics.probes.probe_task import ProbeSize
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
 

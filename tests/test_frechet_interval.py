@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError, Signature, torch_rng
-from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.frechet_interval import deal_parts, frechet_estimate, frechet_from_stats
 from invariant_metrics.metrics.frechet_interval import _tail, frechet_infinite, frechet_influence

@@ -11,7 +11,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.generated_texts import GeneratedTexts, cut_bytes, load_generated, sample_items, with_outputs
 from invariant_metrics.data.judgment_tables import Choices
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.people.human import agree
 
 

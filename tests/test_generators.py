@@ -9,10 +9,10 @@ import torch
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import MissingWeights
 from invariant_metrics.generators import diffusion
-from invariant_metrics.generators.base import (SIDES, Batcher, check_language, derived_seeds, drawn_pieces, foreign_texts,
+from invariant_metrics.generators.generator import (SIDES, Batcher, check_language, derived_seeds, drawn_pieces, foreign_texts,
                                                generators, get_generator)
 from invariant_metrics.generators.exact import ExactPictures, read_scene
-from invariant_metrics.generators.pictures import imagined
+from invariant_metrics.generators.kept_pictures import imagined
 from invariant_metrics.worlds.foils import seen_things
 from invariant_metrics.worlds.scene_captions import WORDS, named_relations, relation_holds, scene_relations
 

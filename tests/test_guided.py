@@ -12,7 +12,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.weights import MissingWeights
 from invariant_metrics.files import save_tensors
-from invariant_metrics.generators.base import get_generator
+from invariant_metrics.generators.generator import get_generator
 from invariant_metrics.generators.guided import (BIGGAN_GUIDANCE, DVAE_GUIDANCE, VQGAN_GUIDANCE, BigGANSpace, DVAESpace, Guidance, GuidedGenerator,
                                                  VQGANSpace, clamp_colors, cut_out, latent_penalty, open_picture_decoder, search,
                                                  spherical_distance, cutout_vectors)

@@ -14,7 +14,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import AgreeResult, agree
-from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricChoice, metric_scores
 from invariant_metrics.people.score_table import replicate_statistic

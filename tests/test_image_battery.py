@@ -9,9 +9,9 @@ from real_data import data_path
 from scipy.ndimage import correlate1d
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.image import ciede2000, decibels, half_size, luma, ms_ssim, psnr, squared_errors
-from invariant_metrics.metrics.image import ssim
+from invariant_metrics.metrics.metric import extract, get_metric
+from invariant_metrics.metrics.image_metrics import ciede2000, decibels, half_size, luma, ms_ssim, psnr, squared_errors
+from invariant_metrics.metrics.image_metrics import ssim
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
 MS_SSIM = (0.6733, 0.9996, 0.9998, 0.9566, 0.8462)
@@ -185,7 +185,7 @@ def test_published_ssim_through_the_metric(name, expected):
 
 
 def test_functions_called_directly_refuse_what_has_no_area_or_another_shape():
-    from invariant_metrics.metrics.image import colorfulness, colorfulness_abs, psnr, squared_errors
+    from invariant_metrics.metrics.image_metrics import colorfulness, colorfulness_abs, psnr, squared_errors
     two = {"psnr": psnr, "ciede2000": ciede2000, "squared_errors": squared_errors, "ssim": ssim, "ms-ssim": ms_ssim}
     one = {"colorfulness": colorfulness, "colorfulness-abs": colorfulness_abs, "luma": luma}
     for shape, says in (((2, 3, 0, 8), "no area"), ((2, 3, 8, 0), "no area"), ((3, 8, 8), r"images are \(N"), ((8,), r"images are \(N"), ((1, 2, 3, 8, 8), r"images are \(N")):

@@ -5,8 +5,8 @@ import torch
 from PIL import Image
 from real_data import data_path
 
-from invariant_metrics.metrics.image import colorfulness, colorfulness_abs, map_distance, psnr, ssim
-from invariant_metrics.metrics.image import unit_maps
+from invariant_metrics.metrics.image_metrics import colorfulness, colorfulness_abs, map_distance, psnr, ssim
+from invariant_metrics.metrics.image_metrics import unit_maps
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
 PSNR = (21.1136, 20.9872, 27.0139, 23.3003, 21.6187)

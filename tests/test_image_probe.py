@@ -8,10 +8,10 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.classes import CLASS_ID
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.edits.pictures import SEVERITIES, sky_mask, windows
-from invariant_metrics.probe.own_images import image_probe, open_pictures, picture_oracle
+from invariant_metrics.probes.own_images import image_probe, open_pictures, picture_oracle
 from invariant_metrics.edits.colors import Items, at_strength, families, perturbations, psnr_to
-from invariant_metrics.probe.task import ProbeResult
-from invariant_metrics.metrics.base import PairedMetric, SetMetric
+from invariant_metrics.probes.probe_task import ProbeResult
+from invariant_metrics.metrics.metric import PairedMetric, SetMetric
 from real_data import data_path
 
 PSNR = PairedMetric("pixel-psnr", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))

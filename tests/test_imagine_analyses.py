@@ -15,10 +15,10 @@ from sklearn.metrics import balanced_accuracy_score, cohen_kappa_score, recall_s
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders.image_text import TextTokens
-from invariant_metrics.generators.base import derived_seeds, get_generator
-from invariant_metrics.imagine.tables import table_of_scores
-from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
+from invariant_metrics.generators.generator import derived_seeds, get_generator
+from invariant_metrics.imagine.imagine_tables import table_of_scores
+from invariant_metrics.metrics.metric import extract, get_metric
+from invariant_metrics.metrics.imagined import ImagineModel, imagine_vectors
 from invariant_metrics.worlds.scene_captions import read_claims
 from invariant_metrics.worlds.scene_text import captions
 from invariant_metrics.worlds.scenes import make_scenes

@@ -14,12 +14,12 @@ from invariant_metrics.data.judgment_tables import metric_table
 from invariant_metrics.encoders.cache import cached_rows, list_cache
 from invariant_metrics.encoders.image_text import TextTokens, image_text
 from invariant_metrics.files import digest
-from invariant_metrics.generators.base import derived_seeds, get_generator
-from invariant_metrics.generators.pictures import imagined
+from invariant_metrics.generators.generator import derived_seeds, get_generator
+from invariant_metrics.generators.kept_pictures import imagined
 from invariant_metrics.imagine.combine import CIDER_SCALES, combination_gains, combine, correlation_over_seeds, unit_scale
-from invariant_metrics.metrics.base import extract, get_metric, metric_cards
-from invariant_metrics.metrics.imagine import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, best_references, generator_options, image_scores
-from invariant_metrics.metrics.imagine import imagine_vectors, imagined_vectors, seed_deviation, stretch_cosines, text_image_scores
+from invariant_metrics.metrics.metric import extract, get_metric, metric_cards
+from invariant_metrics.metrics.imagined import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, best_references, generator_options, image_scores
+from invariant_metrics.metrics.imagined import imagine_vectors, imagined_vectors, seed_deviation, stretch_cosines, text_image_scores
 from invariant_metrics.scoring.score import score
 from invariant_metrics.worlds.foils import foil_rows
 from invariant_metrics.worlds.scene_captions import scenes_with_captions, relation_captions

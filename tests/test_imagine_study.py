@@ -12,12 +12,12 @@ from invariant_metrics.core import InputError, progress, rng
 from invariant_metrics.edits.captions import claims
 from invariant_metrics.experiments.contrast import sign_flip_test
 from invariant_metrics.experiments.work import do_pieces
-from invariant_metrics.imagine import study as room
-from invariant_metrics.imagine.draw import imagine_draw
-from invariant_metrics.imagine.run import imagine_study, save_study_csv
-from invariant_metrics.imagine.study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, StudyCaptions, StudyGenerator
-from invariant_metrics.imagine.study import added_scores, auc_table, dose_table, drawing_pieces, gain_table, study_captions, study_imagination
-from invariant_metrics.imagine.study import verdicts_of
+from invariant_metrics.imagine import imagine_study as room
+from invariant_metrics.imagine.drawing import imagine_draw
+from invariant_metrics.imagine.run_imagine import imagine_study, save_study_csv
+from invariant_metrics.imagine.imagine_study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, StudyCaptions, StudyGenerator
+from invariant_metrics.imagine.imagine_study import added_scores, auc_table, dose_table, drawing_pieces, gain_table, study_captions, study_imagination
+from invariant_metrics.imagine.imagine_study import verdicts_of
 from invariant_metrics.imagine.imagine_report import imagine_answers, imagine_report, read_imagine, write_imagine_page
 
 
@@ -111,7 +111,7 @@ def test_two_processes_draw_what_one_draws(captions, tmp_path):
     generator = [StudyGenerator("exact", "exact", (("size", 16),))]
     for name, workers in (("one", 0), ("two", 2)):
         pieces, ticks = drawing_pieces(few, generator, 1, folder=tmp_path/name)
-        with progress(total=ticks) as bar: do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.study"])
+        with progress(total=ticks) as bar: do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.imagine_study"])
     for name in ("one", "two"): assert {p.suffix for p in (tmp_path/name).iterdir()} == {".safetensors"}
     seeds = room.derived_seeds(0, 1, "pred")
     pictures = {name: room.imagined(generator[0].open(), list(few.rows["text"]), seeds, tmp_path/name) for name in ("one", "two")}

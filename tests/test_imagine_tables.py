@@ -9,11 +9,11 @@ import torch
 
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.encoders.image_text import image_text
-from invariant_metrics.generators.base import get_generator
+from invariant_metrics.generators.generator import get_generator
 from invariant_metrics.imagine.combine import combination_gains, correlation_over_seeds
-from invariant_metrics.imagine.tables import TABLE_METRICS, imagine_table, table_of_scores
-from invariant_metrics.metrics.base import extract, get_metric, metrics
-from invariant_metrics.metrics.imagine import ImagineModel, imagine_vectors
+from invariant_metrics.imagine.imagine_tables import TABLE_METRICS, imagine_table, table_of_scores
+from invariant_metrics.metrics.metric import extract, get_metric, metrics
+from invariant_metrics.metrics.imagined import ImagineModel, imagine_vectors
 from invariant_metrics.people.agreement import compare
 from invariant_metrics.worlds.foils import foil_rows
 from invariant_metrics.worlds.scene_captions import caption_truth, judge_captions, relation_captions, scenes_with_captions

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import get_metric, metric_cards
+from invariant_metrics.metrics.metric import get_metric, metric_cards
 from invariant_metrics.metrics.inception_score import inception_estimate, inception_score
 from invariant_metrics.metrics.inception_score import inception_score_splits, log_probabilities
 

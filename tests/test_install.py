@@ -76,7 +76,7 @@ def minilm():
 
 
 def onnx():
-    from invariant_metrics.lclip.export import export_lclip
+    from invariant_metrics.lclip.exported import export_lclip
     export_lclip("a student", "a folder")
 
 

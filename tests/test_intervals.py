@@ -10,7 +10,7 @@ from binomial import not_above, not_below
 
 import invariant_metrics as im
 from invariant_metrics.core import Signature, rng
-from invariant_metrics.metrics.base import PairedMetric, Rows, extract, get_metric, metric_cards
+from invariant_metrics.metrics.metric import PairedMetric, Rows, extract, get_metric, metric_cards
 from invariant_metrics.metrics.ngram import bleu_of_sums
 from invariant_metrics.scoring.inference import FEWEST, item_interval, leave_one_out, paired_difference, score_rows, value_range
 

@@ -8,7 +8,7 @@ from invariant_metrics.core import InputError, Signature, import_object
 from invariant_metrics.color import scale_chroma
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.encoders.weights import PUBLIC
-from invariant_metrics.invariants.base import Invariant, get_invariant, inputs_of, invariant_names
+from invariant_metrics.invariants.invariant import Invariant, get_invariant, inputs_of, invariant_names
 
 PUBLIC_NAMES = {card.name for card in PUBLIC}
 

@@ -10,7 +10,7 @@ import torch
 from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.cache import list_cache
-from invariant_metrics.generators.pictures import PictureStore, imagined, pack_picture, picture_key, unpack_picture
+from invariant_metrics.generators.kept_pictures import PictureStore, imagined, pack_picture, picture_key, unpack_picture
 
 
 class Counting:

@@ -16,10 +16,10 @@ from tiny_student import tiny_student
 
 from commands import cli
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.lclip import read_lclip
-from invariant_metrics.lclip import export
-from invariant_metrics.lclip.export import ExportedTowers, compare_exports, export_lclip, onnx_model, quantize_export, read_settings
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.encoders.lclip_student import read_lclip
+from invariant_metrics.lclip import exported as export
+from invariant_metrics.lclip.exported import ExportedTowers, compare_exports, export_lclip, onnx_model, quantize_export, read_settings
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.models.multiplexed import LClip, TowerConfig, tiny_lclip
 
 HUNG = 120 # seconds

@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 from commands import cli
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.base import CLIP, Preprocess, get_encoder
+from invariant_metrics.encoders.encoder import CLIP, Preprocess, get_encoder
 from invariant_metrics.encoders.image_text import image_text
-from invariant_metrics.encoders.lclip import RECORD, WEIGHTS, config_fields, read_config, read_lclip, save_lclip
+from invariant_metrics.encoders.lclip_student import RECORD, WEIGHTS, config_fields, read_config, read_lclip, save_lclip
 from invariant_metrics.encoders.weights import Card, all_cards, list_weights, save_embedded_folder, verify_weights
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.caption import PREFIX, clip_scores
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.models.multiplexed import LClip, LClipConfig, MultiplexedText, RepeatParts, SharedAttention, SharedBlock, TowerConfig, tiny_lclip
@@ -215,7 +215,7 @@ def test_every_field_of_a_configuration_comes_back_and_is_named_where_it_differs
 
 def test_a_save_that_dies_leaves_no_student(home, copy, monkeypatch):
     assert read_lclip(copy)
-    from invariant_metrics.encoders import lclip
+    from invariant_metrics.encoders import lclip_student as lclip
     def full(*_): raise OSError(28, "No space left on device")
     monkeypatch.setattr("safetensors.torch.save_file", full)
     with pytest.raises(InputError, match="No space left"): save_lclip(copy, student(1), home/"teacher", PREPARE)

@@ -12,14 +12,14 @@ import torch
 from scipy.stats import kendalltau
 
 from tiny_networks import save_clip
-from invariant_metrics.commands import lclip, score # they put `lclip` and `report` on the application
+from invariant_metrics.commands import lclip_commands as lclip, score_commands as score # they put `lclip` and `report` on the application
 from invariant_metrics.core import InputError
 from invariant_metrics.experiments.contrast import difference_verdict
-from invariant_metrics.lclip import compression_study as study, reward_study, run
-from invariant_metrics.lclip.distill import STUDY_SEEDS
-from invariant_metrics.lclip.run import lclip_study, save_csv
+from invariant_metrics.lclip import compression_study as study, reward_study, run_lclip as run
+from invariant_metrics.lclip.compress import STUDY_SEEDS
+from invariant_metrics.lclip.run_lclip import lclip_study, save_csv
 from invariant_metrics.lclip.lclip_report import collapse_answers, lclip_message, lclip_report, preference_answers, relation_answer, write_lclip_page
-from invariant_metrics.training.image_text import right_ranks
+from invariant_metrics.training.image_text_training import right_ranks
 from invariant_metrics.worlds.scene_captions import SceneTruth, judge_captions
 from commands import cli
 

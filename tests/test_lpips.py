@@ -9,7 +9,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.weights import get_card
 from invariant_metrics.metrics import lpips as lpips_public
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.lpips import NETS, lpips_module, lpips_network
 
 @pytest.fixture(scope="module", params=NETS)

@@ -15,7 +15,7 @@ from commands import HUNG
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.metrics.meteor import meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
 from invariant_metrics.metrics.meteor import meteor_stats, run_meteor, score_line

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from commands import elsewhere
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import Estimate, get_metric
+from invariant_metrics.metrics.metric import Estimate, get_metric
 from invariant_metrics.metrics.cmmd import _both_moments, cmmd_distance, cmmd_estimate, cmmd_from_stats, moment_bound, moment_value
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.estimate import standard_error

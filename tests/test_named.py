@@ -8,9 +8,9 @@ from PIL import Image
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.base import IMAGENET, get_encoder
+from invariant_metrics.encoders.encoder import IMAGENET, get_encoder
 from invariant_metrics.encoders.inception import TAPS, Inception, InceptionInput, pillow_bicubic, tf1_bilinear
-from invariant_metrics.metrics.base import Rows, get_metric
+from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.metrics.mmd import kid_subsets
@@ -367,7 +367,7 @@ def test_statistics_files_serve_the_frechet_names_alone(behind):
 
 def test_features_given_without_an_encoder_stand_in_for_it():
     "What `score` hands to a metric when both sides are files."
-    from invariant_metrics.encoders.base import GivenFeatures
+    from invariant_metrics.encoders.encoder import GivenFeatures
     for told in (None, stats_signature("fid")): assert get_metric("fid", encoder=GivenFeatures(told)).from_stats is not None
     with pytest.raises(InputError, match="fid is defined on inception.*not on input 299-squash-pilbicubic-clean"):
         get_metric("fid", encoder=GivenFeatures(stats_signature("fid-clean")))

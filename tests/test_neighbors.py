@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from commands import elsewhere
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics import neighbors
-from invariant_metrics.metrics.base import Estimate, Rows, extract, get_metric
+from invariant_metrics.metrics.metric import Estimate, Rows, extract, get_metric
 from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.neighbors import PAPER_K, ball_radii, half_radii

@@ -13,17 +13,17 @@ from PIL import Image
 import invariant_metrics as im
 from commands import cli
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.weights import load_pretrained, local_place
-from invariant_metrics.invariants.base import get_invariant
-from invariant_metrics.metrics.base import get_metric, weight_names
-from invariant_metrics.probe import images, own_images, worlds
-from invariant_metrics.probe.task import ProbeSize
-from invariant_metrics.study import search
-from invariant_metrics.study.colorizers import COLORIZATION
-from invariant_metrics.study.plan import StudySize
-from invariant_metrics.study.tasks import make_plan
-from invariant_metrics.study.writers import CAPTIONING, TRANSLATION
+from invariant_metrics.invariants.invariant import get_invariant
+from invariant_metrics.metrics.metric import get_metric, weight_names
+from invariant_metrics.probes import images, own_images, worlds
+from invariant_metrics.probes.probe_task import ProbeSize
+from invariant_metrics.studies import search
+from invariant_metrics.studies.colorizers import COLORIZATION
+from invariant_metrics.studies.plan import StudySize
+from invariant_metrics.studies.tasks import make_plan
+from invariant_metrics.studies.writers import CAPTIONING, TRANSLATION
 from tiny_networks import save_tiny, save_vision
 
 SMALL = StudySize(32, 24, 10, 12, 4, 2, 8, 10)
@@ -157,14 +157,14 @@ def test_a_copy_of_the_published_file_is_the_published_network(tmp_path, monkeyp
     from dataclasses import replace
     from invariant_metrics.encoders import weights as w
     from invariant_metrics.files import file_sha256
-    from invariant_metrics.metrics.base import network_suffix
+    from invariant_metrics.metrics.metric import network_suffix
     path = tmp_path/"mine.pth"
     torch.save({"a": torch.zeros(2)}, path)
     card = replace(w.get_card("inception"), sha256=file_sha256(path))
-    monkeypatch.setattr("invariant_metrics.metrics.base.get_card", lambda name: card)
+    monkeypatch.setattr("invariant_metrics.metrics.metric.get_card", lambda name: card)
     told = {"encoder": "inception", "weights": w.local_place(path).revision}
     assert network_suffix(told, "inception", weights=path) == "" and network_suffix(told, "inception") == f"-{told['weights']}"
-    monkeypatch.setattr("invariant_metrics.metrics.base.get_card", lambda name: replace(card, sha256="0"*64))
+    monkeypatch.setattr("invariant_metrics.metrics.metric.get_card", lambda name: replace(card, sha256="0"*64))
     assert network_suffix(told, "inception", weights=path) == "-mine"
 
 
@@ -249,7 +249,7 @@ def test_study_of_photographs_with_public_networks_and_chosen_systems(nets, pict
 
 
 def test_a_page_of_photographs_says_that_scene_networks_have_no_labels_there():
-    from invariant_metrics.study.study_report import study_limits
+    from invariant_metrics.studies.study_report import study_limits
     said = lambda *args: " ".join(study_limits(None, None, *args))
     assert "Segmentation and depth are read" in said("colorization", "photos/") and "no valid labels" in said("colorization", "photos/")
     assert "Depth is read" in said("colorization", "photos/", {"segmentation": {}})
@@ -258,7 +258,7 @@ def test_a_page_of_photographs_says_that_scene_networks_have_no_labels_there():
 
 
 def test_a_captioner_sees_own_photographs_through_a_chosen_encoder(nets, pictures, tmp_path, small):
-    from invariant_metrics.study.corpora import own_corpora
+    from invariant_metrics.studies.corpora import own_corpora
     shutil.copytree(pictures/"real", tmp_path/"own")
     captions = [{"image": f"p{i}.png", "captions": [f"a red ball {i}", "the ball is red"], "split": part} for i, part in
                 enumerate(["train"]*4 + ["validation"]*4 + ["test"]*4)]
@@ -266,7 +266,7 @@ def test_a_captioner_sees_own_photographs_through_a_chosen_encoder(nets, picture
     for encoder in (None, "dinov2"):
         record = None if encoder is None else {"dinov2": {"weights": str(nets/"dinov2"), "revision": revision(nets/"dinov2")}}
         plan = make_plan({"task": "captioning", "scale": "quick", "encoder": encoder, "weights": record}, SMALL)
-        from invariant_metrics.study.corpora import scene_corpora
+        from invariant_metrics.studies.corpora import scene_corpora
         found[encoder] = scene_corpora(plan, ["validation"])["validation"].features
     assert found[None].shape[0] == found["dinov2"].shape[0] == SMALL.validation and found[None].shape[2] != found["dinov2"].shape[2]
     wrong = cli("study", "translation", "--encoder", "dinov2", "--parts", "training", "--scale", "quick", "--out", "a", cwd=tmp_path)

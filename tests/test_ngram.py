@@ -11,7 +11,7 @@ from real_data import clipscore_example, data_path, lines, nlg_eval_example
 
 from invariant_metrics.core import InputError
 from invariant_metrics.data.tokens import tokenizer_of
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, coco_bleu_of_sums, corpus_bleu
 from invariant_metrics.metrics.ngram import intern, stable_sort
 

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from commands import cli
-from invariant_metrics.commands import imagine, judge, lclip, rank, score, shell # the first five put their commands on the application
+from invariant_metrics.commands import imagine_commands as imagine, judge_commands as judge, lclip_commands as lclip, rank_commands as rank, score_commands as score, shell # the first five put their commands on the application
 from invariant_metrics.experiments.command import option_facts
 
 
@@ -44,17 +44,17 @@ def test_an_option_of_one_name_has_one_kind_of_value():
 
 
 def test_choices_are_those_of_the_package():
-    from invariant_metrics.lclip.run import LCLIP_PARTS
-    from invariant_metrics.lclip.supervise import RECIPES
+    from invariant_metrics.lclip.run_lclip import LCLIP_PARTS
+    from invariant_metrics.lclip.supervision import RECIPES
     from invariant_metrics.people.draws import GENERALIZATIONS
     from invariant_metrics.people.judged_scores import RATINGS
     from invariant_metrics.people.labeling import TASKS
     from invariant_metrics.people.score_table import UNITS
     from invariant_metrics.people.styles import FORMS
-    from invariant_metrics.probe.own_texts import BASES
+    from invariant_metrics.probes.own_texts import BASES
     from invariant_metrics.runs import RUN_SCALES
     from invariant_metrics.scoring.inference import METHODS
-    from invariant_metrics.study.run import GRID_NAMES, STUDY_PARTS
+    from invariant_metrics.studies.run_study import GRID_NAMES, STUDY_PARTS
     from invariant_metrics.training.rewards import SCALES
     known = {"--scale": RUN_SCALES, "--base": BASES, "--unit": UNITS, "--generalize": GENERALIZATIONS, "--ratings": RATINGS, "--task": TASKS,
              "--grid": GRID_NAMES, "--scales": SCALES, "--recipe": RECIPES}

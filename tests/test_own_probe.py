@@ -11,13 +11,13 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.probe.own_texts import ALTERNATIVE, OWN_SIZES, deal_references, edit_foils, edit_items, foil_items
-from invariant_metrics.probe.own_texts import open_own_texts, oracle_scores, own_probe, read_foils, text_wrongness
-from invariant_metrics.probe.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
-from invariant_metrics.probe.task import ProbeResult, ProbeSize
+from invariant_metrics.probes.own_texts import ALTERNATIVE, OWN_SIZES, deal_references, edit_foils, edit_items, foil_items
+from invariant_metrics.probes.own_texts import open_own_texts, oracle_scores, own_probe, read_foils, text_wrongness
+from invariant_metrics.probes.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
+from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.edits.words import TextCase, word_edits
-from invariant_metrics.metrics.base import SetMetric, TextMetric
+from invariant_metrics.edits.word_edits import TextCase, word_edits
+from invariant_metrics.metrics.metric import SetMetric, TextMetric
 
 SCENES = make_scenes(24, 64, seed=5)
 CAPTIONS = {str(i): list(relation_captions(SCENES, i)) for i in range(24)}
@@ -257,7 +257,7 @@ def test_texts_that_equal_their_only_reference_are_refused():
 def test_an_edit_of_ones_own_is_one_function(tmp_path, monkeypatch):
     "By module and function, as a command would say it."
     (tmp_path/"edits_of_a_test.py").write_text("""
-from invariant_metrics.edits.words import word_edit
+from invariant_metrics.edits.word_edits import word_edit
 def proof(case, after, level): return after.lower().replace("maybe ", "", 1) == case.text.lower()
 @word_edit("hedged-by-test", "minor", "one maybe put in", proof, steps=1, tasks=("captioning",))
 def hedged(case, level, generator): return "Maybe " + case.text[:1].lower() + case.text[1:]
@@ -272,7 +272,7 @@ def hedged(case, level, generator): return "Maybe " + case.text[:1].lower() + ca
 def test_a_valid_edit_of_ones_own_is_known_in_every_process(tmp_path, monkeypatch):
     "The oracle, which may work in another process, finds its texts as right as the others."
     (tmp_path/"valid_edits_of_a_test.py").write_text("""
-from invariant_metrics.edits.words import word_edit
+from invariant_metrics.edits.word_edits import word_edit
 def proof(case, after, level): return after.lower().replace("indeed ", "", 1) == case.text.lower()
 @word_edit("indeed-by-test", "minor", "one indeed put in", proof, kind="valid", steps=1, tasks=("captioning",))
 def indeed(case, level, generator): return "Indeed " + case.text[:1].lower() + case.text[1:]

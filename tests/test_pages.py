@@ -18,8 +18,8 @@ import test_report as of_study
 from pipe_browser import browser
 from invariant_metrics.core import InputError
 from invariant_metrics.experiments.report import csv_text, fill_template, glossary, run_command
-from invariant_metrics.probe.figures import FULL, PALE, heat_cell, line_look
-from invariant_metrics.study.figures import sensitivity_figures
+from invariant_metrics.probes.probe_figures import FULL, PALE, heat_cell, line_look
+from invariant_metrics.studies.study_figures import sensitivity_figures
 from test_probe_page import render_probe
 from test_report import render_study
 
@@ -217,7 +217,7 @@ SETTINGS = {
 def test_the_printed_command_is_one_that_the_program_takes(name):
     "Parsed by the program's own parser, it gives back the settings."
     import typer
-    import invariant_metrics.commands.judge, invariant_metrics.commands.score  # noqa: F401
+    import invariant_metrics.commands.judge_commands, invariant_metrics.commands.score_commands  # noqa: F401
     from invariant_metrics.commands.shell import app
     from invariant_metrics.experiments.command import parse_names
     words = shlex.split(run_command(SETTINGS[name], "runs/here"))

@@ -11,10 +11,10 @@ from scipy import stats
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.files import save_results
-from invariant_metrics.study.improvement import improvement_table
+from invariant_metrics.studies.improvement import improvement_table
 from invariant_metrics.scoring.pilots import file_pilots, plan_systems, power_figure
 from invariant_metrics.scoring.power import detectable, equality_pilot, influence_pilot, mean_pilot, metric_pilot, power
-from invariant_metrics.metrics.base import Estimate
+from invariant_metrics.metrics.metric import Estimate
 from invariant_metrics.experiments.contrast import contrast_seeds, mean_over_seeds, p_over_seeds
 from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, detectable_errors

@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 from scipy.optimize import linprog
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import Rows, extract, get_metric
+from invariant_metrics.metrics.metric import Rows, extract, get_metric
 from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.prd import BETAS, assign_clusters, max_f, prd, prd_curve, prd_estimate

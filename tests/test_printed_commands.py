@@ -25,7 +25,7 @@ from PIL import Image
 
 from commands import HUNG, check_output, cli
 from tiny_student import tiny_student
-from invariant_metrics.commands import imagine, judge, lclip, rank, score, shell # the first five put their commands on the application
+from invariant_metrics.commands import imagine_commands as imagine, judge_commands as judge, lclip_commands as lclip, rank_commands as rank, score_commands as score, shell # the first five put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import list_weights
@@ -223,8 +223,8 @@ def finished_probe(place: Path) -> None:
 
 def letters_clip(place: Path) -> None: # a light CLIP of random weights that reads letters
     import transformers
-    from invariant_metrics.encoders.base import CLIP, Preprocess
-    from invariant_metrics.encoders.lclip import save_lclip
+    from invariant_metrics.encoders.encoder import CLIP, Preprocess
+    from invariant_metrics.encoders.lclip_student import save_lclip
     from invariant_metrics.models.colorizer import seeded
     from invariant_metrics.models.multiplexed import LClip, tiny_lclip
     letters = [*"abcdefghijklmnopqrstuvwxyz.,", *(c + "</w>" for c in "abcdefghijklmnopqrstuvwxyz.,")]
@@ -273,10 +273,10 @@ def named(line: str) -> list[str]: # what of DATA an example names and does not 
 @pytest.fixture
 def small(monkeypatch, tmp_path):
     "Sizes of default runs that a test can wait for; no network."
-    from invariant_metrics.lclip import distill
-    from invariant_metrics.probe import images, own_images, own_texts, worlds
-    from invariant_metrics.ranking import run
-    from invariant_metrics.probe.task import ProbeSize
+    from invariant_metrics.lclip import compress as distill
+    from invariant_metrics.probes import images, own_images, own_texts, worlds
+    from invariant_metrics.rankings import run_ranking as run
+    from invariant_metrics.probes.probe_task import ProbeSize
     for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds.WORLD_SIZES, 12)):
         for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
     def one_process(calls, *words, **options): return [call() for call in calls]
@@ -359,10 +359,10 @@ class Begun(Exception):
 
 @pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line)])
 def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
-    from invariant_metrics.imagine import run as imagine_run
-    from invariant_metrics.lclip import run as lclip_run
-    from invariant_metrics.probe import run as probe_run
-    from invariant_metrics.study import run as study_run
+    from invariant_metrics.imagine import run_imagine as imagine_run
+    from invariant_metrics.lclip import run_lclip as lclip_run
+    from invariant_metrics.probes import run_probe as probe_run
+    from invariant_metrics.studies import run_study as study_run
     from invariant_metrics.training import embedded
     def begun(*words, **options): raise Begun
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
@@ -379,9 +379,9 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in PRINTED if is_long(line) and "weights train" not in line])
 def test_a_long_printed_command_runs_to_its_page(line, small, monkeypatch):
-    from invariant_metrics.imagine import study as imagination
+    from invariant_metrics.imagine import imagine_study as imagination
     from invariant_metrics.lclip import compression_study, reward_study
-    from invariant_metrics.study import tasks
+    from invariant_metrics.studies import tasks
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
     students = compression_study.CompressionSize(scenes=12, steps=2, pair_steps=2, batch=4, test=12, graded=10, reps=30, rounds=1)
     for scale in compression_study.COMPRESSION_SIZES: monkeypatch.setitem(compression_study.COMPRESSION_SIZES, scale, students)

@@ -10,12 +10,12 @@ from invariant_metrics.data.photos import packaged_photos, cut_tiles
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.edits import colors as perturb
 from invariant_metrics.stats import cluster_interval
-from invariant_metrics.probe.contrast import draw_sets, share_interval, trend
+from invariant_metrics.probes.preference import draw_sets, share_interval, trend
 from invariant_metrics.edits.colors import Items, at_strength, families, match_dose, perturbations, psnr_to
 from invariant_metrics.edits.colors import scene_wrongness
-from invariant_metrics.probe.images import color_probe, probe_metrics
-from invariant_metrics.probe.task import ProbeResult, combine_results
-from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric
+from invariant_metrics.probes.images import color_probe, probe_metrics
+from invariant_metrics.probes.probe_task import ProbeResult, combine_results
+from invariant_metrics.metrics.metric import PairedMetric, SetMetric, SingleMetric
 from real_data import data_path
 
 PSNR = PairedMetric("pixel-psnr", lambda rgb: rgb, lambda p, t: psnr_to(t, p), True, Signature.of(metric="pixel-psnr"))

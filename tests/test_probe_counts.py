@@ -7,11 +7,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from invariant_metrics.commands.judge import _probe_payload, _probe_tables
-from invariant_metrics.probe.probe_report import heat_maps, probe_report
-from invariant_metrics.probe.profile import empty_profile
-from invariant_metrics.probe.tables import LEAST_ITEMS, count_kinds, interval_verdict, kind_verdicts, summarize_probe
-from invariant_metrics.probe.task import ProbeResult
+from invariant_metrics.commands.judge_commands import _probe_payload, _probe_tables
+from invariant_metrics.probes.probe_report import heat_maps, probe_report
+from invariant_metrics.probes.profile import empty_profile
+from invariant_metrics.probes.tables import LEAST_ITEMS, count_kinds, interval_verdict, kind_verdicts, summarize_probe
+from invariant_metrics.probes.probe_task import ProbeResult
 
 KINDS = [f"kind-{k:02d}" for k in range(40)]
 RUN = {"settings": {"command": "probe", "task": "captioning", "seed": 0}, "parts": {"probe": {"seconds": 1.0}}}
@@ -60,8 +60,8 @@ def test_every_view_is_counted_in_both_directions(probe):
 
 def test_the_shell_prints_the_counts_and_sentences_of_the_page(probe, monkeypatch, capsys, tmp_path):
     "One stored probe, its page, its table and its JSON."
-    monkeypatch.setattr("invariant_metrics.probe.run.run_probe", lambda *args, **settings: (tmp_path, probe))
-    monkeypatch.setattr("invariant_metrics.study.study_report.write_report", lambda folder: folder/"index.html")
+    monkeypatch.setattr("invariant_metrics.probes.run_probe.run_probe", lambda *args, **settings: (tmp_path, probe))
+    monkeypatch.setattr("invariant_metrics.studies.study_report.write_report", lambda folder: folder/"index.html")
     from invariant_metrics.commands.shell import main
     assert main(["probe", "captioning"]) == 0
     said = " ".join(capsys.readouterr().out.split())

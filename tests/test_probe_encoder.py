@@ -13,12 +13,12 @@ from skimage.color import lab2lch, rgb2lab
 from commands import cli
 from invariant_metrics.color import join_lab, split_lab, turn_hue
 from invariant_metrics.core import InputError, torch_rng
-from invariant_metrics.encoders.base import Encoder, Preprocess, get_encoder
+from invariant_metrics.encoders.encoder import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.models.vision import VisionNet
-from invariant_metrics.probe.encoders import MovedColors, encoder_responses, moved_colors, named_encoder, predict_verdicts
-from invariant_metrics.probe.encoders import probe_encoder, stored_rule, strangers
-from invariant_metrics.probe.images import color_probe
+from invariant_metrics.probes.encoders import MovedColors, encoder_responses, moved_colors, named_encoder, predict_verdicts
+from invariant_metrics.probes.encoders import probe_encoder, stored_rule, strangers
+from invariant_metrics.probes.images import color_probe
 from invariant_metrics.training.image_encoder import picture_pool, train_image_encoder, random_views
 from invariant_metrics.worlds.scenes import make_scenes
 

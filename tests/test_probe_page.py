@@ -8,13 +8,13 @@ import pytest
 
 from pipe_browser import browser
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.probe.figures import example_strips
-from invariant_metrics.probe.tables import kind_verdicts, summarize_probe
-from invariant_metrics.probe.task import ProbeResult
-from invariant_metrics.probe.profile import Verdicts, empty_profile, profile
+from invariant_metrics.probes.probe_figures import example_strips
+from invariant_metrics.probes.tables import kind_verdicts, summarize_probe
+from invariant_metrics.probes.probe_task import ProbeResult
+from invariant_metrics.probes.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
-from invariant_metrics.probe.probe_report import heat_maps, split_profile, probe_report, families_as_rows
-from invariant_metrics.study.study_report import write_report
+from invariant_metrics.probes.probe_report import heat_maps, split_profile, probe_report, families_as_rows
+from invariant_metrics.studies.study_report import write_report
 
 EVIL = "<script>alert(1)</script>"
 

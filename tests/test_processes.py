@@ -43,24 +43,24 @@ from own_parts import assets
 from invariant_metrics.runs import share_out
 bar = SimpleNamespace(update=print)
 here, beside = share_out([assets]*2, 2)
-forked, = share_out([assets], 1, bar, ["own_parts", "invariant_metrics.study.search"])
+forked, = share_out([assets], 1, bar, ["own_parts", "invariant_metrics.studies.search"])
 assert here == beside == forked and here[1], (here, beside, forked)
 """
 COMMANDS = {
     "probe": """
-from invariant_metrics.probe.worlds import WORLD_SIZES, ProbeSize
+from invariant_metrics.probes.worlds import WORLD_SIZES, ProbeSize
 WORLD_SIZES["quick"] = ProbeSize(8, 4, 20, 4)
 run("probe translation --metrics rouge-l,chrf --families negation --scale quick --workers 2 --out run")
 """,
     "study": """
-from invariant_metrics.study.colorizers import COLORIZATION, StudySize
-from invariant_metrics.probe.images import COLOR_SIZES, ProbeSize
+from invariant_metrics.studies.colorizers import COLORIZATION, StudySize
+from invariant_metrics.probes.images import COLOR_SIZES, ProbeSize
 COLOR_SIZES["quick"] = ProbeSize(4, 4, 20)
 COLORIZATION.sizes["quick"] = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=4, batch=4, reps=20)
 run("study colorization --metrics psnr --invariants segmentation --alphas 0.3 --seeds 1 --scale quick --workers 2 --out run")
 """,
     "imagine": """
-from invariant_metrics.imagine.study import IMAGINE_SIZES, ImagineSize
+from invariant_metrics.imagine.imagine_study import IMAGINE_SIZES, ImagineSize
 IMAGINE_SIZES["quick"] = ImagineSize(5, 1)
 run("imagine study --generator exact --scale quick --workers 2 --out run")
 """,

@@ -6,9 +6,9 @@ from scipy.stats import t as student
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import auc
-from invariant_metrics.probe.contrast import draw_sets
-from invariant_metrics.probe.profile import COLUMNS, Verdicts, crossing, empty_profile, fieller, isotonic
-from invariant_metrics.probe.profile import profile, thresholds
+from invariant_metrics.probes.preference import draw_sets
+from invariant_metrics.probes.profile import COLUMNS, Verdicts, crossing, empty_profile, fieller, isotonic
+from invariant_metrics.probes.profile import profile, thresholds
 
 N = 60
 

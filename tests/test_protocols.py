@@ -15,7 +15,7 @@ from commands import cli
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.judgment_tables import Choices
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.people.human import agree
 from invariant_metrics.people.protocols import FORCED_CHOICE, PROTOCOLS, find_pictures, protocol, protocol_data
 from invariant_metrics.people.protocols import reference_variants, right_choices

@@ -16,7 +16,7 @@ from invariant_metrics.people.statistics import AGREEMENTS, agreement_named, cho
 from invariant_metrics.people.statistics import kendall_b, kendall_c, pearson
 from invariant_metrics.people.statistics import soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc
 from invariant_metrics.people.statistics import wmt_like
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 
 SCORES = [name for name, a in AGREEMENTS.items() if a.form == "rows"]
 FIELDS = ("balance", "strict", "human", "metric", "every", "n", "k")

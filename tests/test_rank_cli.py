@@ -15,9 +15,9 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.files import load_results
 from invariant_metrics.experiments.report import run_command
-from invariant_metrics.ranking.ranking_report import write_ranking_page
-from invariant_metrics.ranking import run as ranking_run
-from invariant_metrics.ranking.run import RankSize, load_ranking
+from invariant_metrics.rankings.ranking_report import write_ranking_page
+from invariant_metrics.rankings import run_ranking as ranking_run
+from invariant_metrics.rankings.run_ranking import RankSize, load_ranking
 from real_data import data_path
 
 TWO = ("--models", "tfidf,embedded")
@@ -241,7 +241,7 @@ def test_other_ks_have_the_first_place_with_them(tmp_path):
 
 
 def test_numbers_in_the_terminal_are_whole_where_they_are_large():
-    from invariant_metrics.commands.rank import _cell
+    from invariant_metrics.commands.rank_commands import _cell
     assert [_cell(150.0, 16.0, 1543.2), _cell(12.5, float("nan"), 0), _cell(.12345, .1, .25), _cell(float("nan"), 0, 0), _cell(0., 2.8e-17, .3)] == ["150 [16, 1,543]", "12", "0.123 [0.1, 0.25]", "", "0 [0, 0.3]"]
 
 
@@ -285,14 +285,14 @@ def test_what_a_path_holds_stays_in_one_line(tmp_path):
 # ---- one surface
 
 def test_the_command_and_the_function_take_the_same_words():
-    from invariant_metrics.commands.rank import rank
+    from invariant_metrics.commands.rank_commands import rank
     command = typer.main.get_command(rank).commands["explain"]
     of_page = {"words", "pictures", "form", "quiet", "debug"}
     assert {p.name for p in command.params} - of_page == set(inspect.signature(inspect.unwrap(ranking_run.rank)).parameters)
 
 
 def test_ranking_is_still_the_function_that_ranks_systems():
-    import invariant_metrics.ranking.ranks as module
+    import invariant_metrics.rankings.ranks as module
     assert im.ranking.ranks is module and "scores" in inspect.signature(im.ranking).parameters
     assert "rank" in im.__all__ and im.rank.__doc__
 
@@ -341,7 +341,7 @@ def test_queries_without_common_words_are_left_out_and_counted(tmp_path):
 
 def test_vectors_of_networks_are_kept_for_the_next_time(tmp_path, monkeypatch):
     "A second run with other steps reads what the first one computed; the package's own models need no files."
-    from invariant_metrics.encoders.sentences import check_sentence_model
+    from invariant_metrics.encoders.sentence_encoder import check_sentence_model
     task = ranking_run.ranking_task(annotate(CAPTIONS))
     s = {"models": ["tfidf", "embedded"], "summaries": ["mean"]}
     assert all(options["store"] is None for options in ranking_run._network_options(s, task, None, None, True).values())

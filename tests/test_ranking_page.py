@@ -13,7 +13,7 @@ from PIL import Image
 from drawn_ranking import drawn_annotations, drawn_ranking
 from pipe_browser import browser
 from invariant_metrics.core import InputError
-from invariant_metrics.ranking.ranking_report import _MEASURES, _PER_BLOCK, all_failures, class_bits, pack_columns, picture_sources, ranking_report, unpack_columns, write_ranking_page
+from invariant_metrics.rankings.ranking_report import _MEASURES, _PER_BLOCK, all_failures, class_bits, pack_columns, picture_sources, ranking_report, unpack_columns, write_ranking_page
 
 HOSTILE = ["</script><script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">', "a\u2028b\u2029c", "\u202eright to left", "<!--<script>", "quote ' \" ` ${1}",
            "\ud800 alone", "{{ 7 * 7 }} {% raw %}", "nul \x00 end", "&lt;b&gt; &amp;"]

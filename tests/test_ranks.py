@@ -9,9 +9,9 @@ from torchmetrics.retrieval import RetrievalHitRate, RetrievalMRR
 
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.annotations import scene_annotations
-from invariant_metrics.ranking.represent import represent
-from invariant_metrics.ranking.task import ranking_task
-from invariant_metrics.ranking.ranks import TIES, Ranks, compare_ranks, rank_truth, rank_vectors, ranking_scores
+from invariant_metrics.rankings.represent import represent
+from invariant_metrics.rankings.rank_task import ranking_task
+from invariant_metrics.rankings.ranks import TIES, Ranks, compare_ranks, rank_truth, rank_vectors, ranking_scores
 
 
 def unit_rows(n: int, d: int, seed: int) -> np.ndarray:

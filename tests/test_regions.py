@@ -13,8 +13,8 @@ import torch
 from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.data.regions import LONGEST_ROW, MOST_REGIONS, WIDEST, open_regions, pad_regions, stream_regions
 from invariant_metrics.models.generators import CAPTION_SIZES, Captioner, Shape
-from invariant_metrics.models.text import Vocabulary
-from invariant_metrics.training.text import text_batches, text_loss
+from invariant_metrics.models.text_networks import Vocabulary
+from invariant_metrics.training.text_training import text_batches, text_loss
 
 WORDS = Vocabulary.of(["a red circle", "a blue square on a red circle"])
 

@@ -11,11 +11,11 @@ import pytest
 from pipe_browser import browser
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import save_results
-from invariant_metrics.study.figures import results_table_rows
-from invariant_metrics.probe.task import ProbeResult
+from invariant_metrics.studies.study_figures import results_table_rows
+from invariant_metrics.probes.probe_task import ProbeResult
 from invariant_metrics.runs import open_run
-from invariant_metrics.study.search import StudyResult
-from invariant_metrics.study.study_report import study_report, write_report
+from invariant_metrics.studies.search import StudyResult
+from invariant_metrics.studies.study_report import study_report, write_report
 
 EVIL = "<script>alert(1)</script>"
 
@@ -235,7 +235,7 @@ def test_the_limits_say_whose_world_the_probe_uses():
 
 def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
     training = made_up_text_training(said="Zygmunt tickled Ben.")
-    monkeypatch.setattr("invariant_metrics.study.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
+    monkeypatch.setattr("invariant_metrics.studies.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
     page = render_study(text_run("translation"), training=training)
     assert '<mark class="PER">Zygmunt</mark>' in page and "the entity invariant, which can be wrong" in page
 

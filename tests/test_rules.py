@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import fisher_exact
 
 from invariant_metrics.core import InputError
-from invariant_metrics.ranking.rules import _fisher, _levels, _marks, association_rules
+from invariant_metrics.rankings.rules import _fisher, _levels, _marks, association_rules
 from invariant_metrics.stats import benjamini_hochberg, holm, wilson
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.sacre import chrf_rows, chrf_score, ter_rows, ter_score
 from real_data import data_path
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.edits.captions import caption_items
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.training.text_corpora import scene_texts
 from invariant_metrics.worlds.scene_captions import INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, judge_captions
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims, subject_of

@@ -12,12 +12,12 @@ from real_data import data_path
 from invariant_metrics.core import InputError
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.invariants.base import get_invariant, inputs_of
+from invariant_metrics.invariants.invariant import get_invariant, inputs_of
 from invariant_metrics.invariants.parse import Parse, from_rows, from_spacy, pattern_parse, spacy_parse
 from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, graph_difference, draw_graphs
 from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
-from invariant_metrics.metrics.base import extract, get_metric
-from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
+from invariant_metrics.metrics.metric import extract, get_metric
+from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, scene_graph_rows
 
 
 def by_hand(text: str, chunks) -> Parse:

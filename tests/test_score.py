@@ -12,7 +12,7 @@ from PIL import Image
 import invariant_metrics as im
 from invariant_metrics.core import InputError
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics.gaussian import GaussianStats
 from commands import HUNG, cli, elsewhere, torchrun

@@ -9,14 +9,14 @@ from torch import nn
 from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.metrics.cider import cider_d, document_frequencies
 from invariant_metrics.models.generators import Captioner, Shape
-from invariant_metrics.models.text import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
+from invariant_metrics.models.text_networks import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.words import END
 from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, advantage_loss
 from invariant_metrics.metrics.cider import cider_reward
 from invariant_metrics.training.self_critical import draw_texts, leave_one_out_baseline, mix_rewards, reward_texts
 from invariant_metrics.training.self_critical import repeated_pairs, scored_log_probs, self_critical
-from invariant_metrics.training.text import augmented_text, text_batches, text_loss
+from invariant_metrics.training.text_training import augmented_text, text_batches, text_loss
 
 LENGTH = 3
 WORDS = Vocabulary(("",)*4 + ("a", "b"))

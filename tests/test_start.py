@@ -78,7 +78,7 @@ def test_a_command_imports_what_it_uses(tmp_path):
 
 def test_metrics_of_counts_are_the_same_from_arrays_and_tensors():
     import torch
-    from invariant_metrics.metrics.base import extract, get_metric
+    from invariant_metrics.metrics.metric import extract, get_metric
     pred, target = ["a dog runs", "", "the cat", "a"], [["a dog ran", "the dog runs"], ["a cat"], ["the cat"], ["b"]]
     for metric in map(get_metric, COUNTED.split(",")):
         rows, arrays = (extract([metric], pred, target, tensors=kind)[metric.name] for kind in (True, False))
@@ -90,14 +90,14 @@ def test_metrics_of_counts_are_the_same_from_arrays_and_tensors():
 
 
 def test_the_index_says_what_the_registries_say(monkeypatch):
-    from invariant_metrics.commands import score
-    from invariant_metrics.invariants.base import invariant_cards, invariants
-    from invariant_metrics.metrics.base import metric_cards, metric_homes, metrics
+    from invariant_metrics.commands import score_commands as score
+    from invariant_metrics.invariants.invariant import invariant_cards, invariants
+    from invariant_metrics.metrics.metric import metric_cards, metric_homes, metrics
     present = score.weights_present()
-    assert json.loads(score._index_path().read_text())["homes"] == metric_homes(), "run write_index of invariant_metrics.commands.score in a new process"
+    assert json.loads(score._index_path().read_text())["homes"] == metric_homes(), "run write_index of invariant_metrics.commands.score_commands in a new process"
     for kind, registry, cards in (("metrics", metrics, metric_cards()), ("invariants", invariants, invariant_cards())):
         def ours(row): return str(getattr(registry.entries[row["name"]], "__module__", "invariant_metrics.")).startswith("invariant_metrics.")
         with monkeypatch.context() as patch:
             patch.delitem(sys.modules, f"invariant_metrics.{kind}.base") # as in a new process
             stored = score.every_card(kind, present)
-        assert sorted(stored, key=str) == sorted(filter(ours, cards), key=str), "run write_index of invariant_metrics.commands.score in a new process"
+        assert sorted(stored, key=str) == sorted(filter(ours, cards), key=str), "run write_index of invariant_metrics.commands.score_commands in a new process"

@@ -14,9 +14,9 @@ from commands import HUNG, elsewhere, started
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
 from invariant_metrics.data.texts import load_texts
-from invariant_metrics.encoders.base import Encoder, FasterEncoder, Preprocess, get_encoder
+from invariant_metrics.encoders.encoder import Encoder, FasterEncoder, Preprocess, get_encoder
 from invariant_metrics.files import digest
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
 from invariant_metrics.encoders.store import FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, encoder_settings
 from invariant_metrics.encoders.store import extract_features, load_features, save_features
@@ -378,7 +378,7 @@ def test_an_encoder_of_ones_own_is_seen_as_a_whole(tmp_path, monkeypatch):
     "A constant beside the class, a helper or a plain attribute changes the features, and so the shard."
     import importlib
     monkeypatch.syspath_prepend(tmp_path)
-    source = ("from invariant_metrics.encoders.base import Encoder, Preprocess\nFACTOR = {}\ndef helper(x): return x.mean((2, 3))*FACTOR\n"
+    source = ("from invariant_metrics.encoders.encoder import Encoder, Preprocess\nFACTOR = {}\ndef helper(x): return x.mean((2, 3))*FACTOR\n"
               "class Mine(Encoder):\n    def __init__(self, power=1):\n        super().__init__('mine', 'none', ('out',), Preprocess()); self.power = power\n"
               "    def embed(self, x, layer): return helper(x)**self.power\n")
     images, store, rows = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0)), FeatureStore(tmp_path/"store"), []

@@ -18,12 +18,12 @@ from invariant_metrics.color import scale_chroma
 from invariant_metrics.core import InputError, Signature, progress, torch_rng
 from invariant_metrics.data.photos import cut_tiles, folder_photos
 from invariant_metrics.experiments import work
-from invariant_metrics.invariants.base import Invariant
-from invariant_metrics.study.improvement import relative_improvement
-from invariant_metrics.study.search import StudyResult, steps_done, train_systems
-from invariant_metrics.study.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
-from invariant_metrics.study.tasks import StudyTask, make_plan, register_task, study_tasks
-from invariant_metrics.study.colorizers import blurred_color, outline_auc, scene_pictures
+from invariant_metrics.invariants.invariant import Invariant
+from invariant_metrics.studies.improvement import relative_improvement
+from invariant_metrics.studies.search import StudyResult, steps_done, train_systems
+from invariant_metrics.studies.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
+from invariant_metrics.studies.tasks import StudyTask, make_plan, register_task, study_tasks
+from invariant_metrics.studies.colorizers import blurred_color, outline_auc, scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 
 TINY = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=16, batch=4, reps=20)
@@ -32,8 +32,8 @@ TABLES = ("results", "validation", "improvements", "safe_columns")
 TRICKS = ("gray", "blurred-color", "constant-color")
 OWN = '''
 from invariant_metrics.core import Signature
-from invariant_metrics.invariants.base import Invariant
-from invariant_metrics.metrics.base import paired_metric
+from invariant_metrics.invariants.invariant import Invariant
+from invariant_metrics.metrics.metric import paired_metric
 
 class Roundness(Invariant):
     def __init__(self): super().__init__("roundness", Signature.of(invariant="roundness"))

@@ -14,7 +14,7 @@ from scipy.linalg import sqrtm
 from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.encoders.base import Encoder, Preprocess
+from invariant_metrics.encoders.encoder import Encoder, Preprocess
 from invariant_metrics.encoders.inception import TAPS
 from invariant_metrics.people.assign import assign
 from invariant_metrics.people.styles import INCEPTION_LAYERS, StyleAgreement, corrected_interval

@@ -12,19 +12,19 @@ from torch import nn
 
 from commands import check_output, cli
 from invariant_metrics.core import InputError, torch_rng
-from invariant_metrics.encoders.base import CLIP, Preprocess
+from invariant_metrics.encoders.encoder import CLIP, Preprocess
 from invariant_metrics.encoders.image_text import ImageText, TextTokens
-from invariant_metrics.encoders.lclip import save_lclip
+from invariant_metrics.encoders.lclip_student import save_lclip
 from invariant_metrics.files import load_results
 from invariant_metrics.lclip import reward_study as study
-from invariant_metrics.lclip import supervise as runs
+from invariant_metrics.lclip import supervision as runs
 from invariant_metrics.models.colorizer import seeded
 from invariant_metrics.models.multiplexed import LClip, tiny_lclip
-from invariant_metrics.models.text import EOS, Generated, TextGenerator, Vocabulary
+from invariant_metrics.models.text_networks import EOS, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit
 from invariant_metrics.training.rewards import ClipReward, mixed_reward
 from invariant_metrics.training.self_critical import RepetitionAlarm, SelfCriticalLoss, mix_rewards, reward_texts, self_critical
-from invariant_metrics.training.text import text_batches
+from invariant_metrics.training.text_training import text_batches
 from invariant_metrics.worlds.scene_captions import caption_truth, relation_captions, scene_relations
 from invariant_metrics.worlds.scenes import make_scenes
 

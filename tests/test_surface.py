@@ -9,7 +9,7 @@ import pytest
 import typer
 
 import invariant_metrics as im
-from invariant_metrics.commands import imagine, judge, lclip, score # put their commands on the application
+from invariant_metrics.commands import imagine_commands, judge_commands, lclip_commands, score_commands # put their commands on the application
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import Interval, Score, Signature
 from invariant_metrics.scoring.score import ScoreOptions
@@ -49,7 +49,7 @@ def test_dir_shows_what_is_for_users():
     assert not [name for name in shown if name.startswith("_")] and set(im.__all__) <= set(shown)
     assert {"score", "probe", "study", "agree", "power", "advise", "styles", "rank", "ranking", "TorchMetric", "get_metric", "metric_cards", "paired_metric",
             "single_metric", "set_metric", "Score", "Scores"} <= set(im.__all__)
-    rooms = {name: getattr(im, name) for name in im._ROOMS}
+    rooms = {name: getattr(im, name) for name in ("lclip", "imagine")}
     entries = {name: getattr(im, name) for name in im.__all__ if name not in rooms}
     entries |= {f"{room}.{name}": getattr(opened, name) for room, opened in rooms.items() for name in opened.__all__}
     for name, entry in entries.items(): assert callable(entry) and (entry.__doc__ or "").strip(), name
@@ -57,9 +57,11 @@ def test_dir_shows_what_is_for_users():
     with pytest.raises(AttributeError, match="no attribute 'distil'"): im.lclip.distil
 
 
-def test_a_module_with_the_name_of_its_function_is_both():
-    from invariant_metrics.lclip import distill
-    assert im.lclip.distill is distill and distill.open_teacher and distill.__wrapped__ is distill.__dict__["distill"]
+def test_a_function_stays_a_function_when_the_rooms_are_open():
+    from invariant_metrics.lclip import compress, run_lclip # noqa: F401
+    from invariant_metrics.probes import run_probe # noqa: F401
+    from invariant_metrics.studies import run_study # noqa: F401
+    assert all(inspect.isfunction(f) for f in (im.probe, im.study, im.rank, im.ranking, im.lclip.distill, im.lclip.study, im.imagine.draw))
     assert list(inspect.signature(im.lclip.distill).parameters)[:2] == ["data", "out"]
 
 

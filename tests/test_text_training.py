@@ -6,15 +6,15 @@ import torch.nn.functional as F
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.color import join_lab
-from invariant_metrics.invariants.base import Invariant, get_invariant
+from invariant_metrics.invariants.invariant import Invariant, get_invariant
 from invariant_metrics.invariants.soft_text import TextInvariant
 from invariant_metrics.models.generators import Shape, Translator
-from invariant_metrics.models.text import BOS, EOS, PAD, Vocabulary
+from invariant_metrics.models.text_networks import BOS, EOS, PAD, Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, fork
 from invariant_metrics.training.checkpoint import load_weights, read_state
 from invariant_metrics.training.loop import Optim, Turn, fit, total
-from invariant_metrics.training.text import TextTargets, augmented_text, soft_texts, soft_truth, soft_view
-from invariant_metrics.training.text import text_batches, text_loss, text_targets, text_task
+from invariant_metrics.training.text_training import TextTargets, augmented_text, soft_texts, soft_truth, soft_view
+from invariant_metrics.training.text_training import text_batches, text_loss, text_targets, text_task
 
 WORLD = make_sentences(40, seed=4)
 WORDS = Vocabulary.of([*WORLD.source, *WORLD.english])

@@ -10,7 +10,7 @@ from PIL import Image
 
 import invariant_metrics as im
 from invariant_metrics.core import InputError
-from invariant_metrics.metrics.base import get_metric
+from invariant_metrics.metrics.metric import get_metric
 
 TARGET = torch.rand(12, 3, 16, 16, generator=torch.Generator().manual_seed(0))
 PRED = (0.9*TARGET + 0.02).clamp(0, 1)

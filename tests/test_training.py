@@ -12,7 +12,7 @@ from torch.amp import GradScaler
 from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.color import join_lab
-from invariant_metrics.invariants.base import Invariant, get_invariant
+from invariant_metrics.invariants.invariant import Invariant, get_invariant
 from invariant_metrics.models.colorizer import UNetColorizer, seeded
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
 from invariant_metrics.training.batches import batch_indices

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from invariant_metrics.core import InputError
 from invariant_metrics.files import file_sha256
-from invariant_metrics.encoders.base import get_encoder
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import Place, list_weights, load_embedded, read_tensors, resolve, save_embedded

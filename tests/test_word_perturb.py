@@ -17,8 +17,8 @@ from invariant_metrics.edits import word_lists as lists
 from invariant_metrics.edits.colors import AXES, EDIT_KINDS
 from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, sentences_of
 from invariant_metrics.edits.word_families import is_place, object_kind
-from invariant_metrics.edits.words import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, classed_names, flat, names_of_text
-from invariant_metrics.edits.words import negations, numbers_of_text, put, word_edit, word_edits
+from invariant_metrics.edits.word_edits import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, classed_names, flat, names_of_text
+from invariant_metrics.edits.word_edits import negations, numbers_of_text, put, word_edit, word_edits
 
 TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sandy beach.", "The man did not say that he was happy about 3 of his 12 horses.",
          "Emma Keller met her brother in Boston on Monday, and they bought 5 pounds of apples.", "It can't rain for 10 days. The government said it will help. John agreed.",

@@ -4,8 +4,8 @@ from pathlib import Path
 import torch
 import transformers
 
-from invariant_metrics.encoders.base import CLIP, Preprocess
-from invariant_metrics.encoders.lclip import save_lclip
+from invariant_metrics.encoders.encoder import CLIP, Preprocess
+from invariant_metrics.encoders.lclip_student import save_lclip
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.models.multiplexed import LClip, TowerConfig, tiny_lclip
 

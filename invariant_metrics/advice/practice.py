@@ -18,7 +18,7 @@ from scipy.stats import nct
 from torch import Tensor
 
 from ..core import InputError, check_range, rng, unknown
-from ..metrics.base import ItemMetric, Metric, Rows, SetMetric
+from ..metrics.metric import ItemMetric, Metric, Rows, SetMetric
 from ..scoring.power import MOST, Pilot, items_needed
 from ..stats import bootstrap_weights, normal, student, wilson
 

@@ -20,8 +20,8 @@ from ..files import word_table
 from ..data.wordnet import antonyms, wordnet
 from ..invariants.caption_words import COLOR, noun_lemma
 from .word_lists import COMPOUNDS, FORM_OF, word_pairs
-from .words import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
-from .words import (flat, marked, names_of_text, names_one_thing, put, unsaid,
+from .word_edits import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
+from .word_edits import (flat, marked, names_of_text, names_one_thing, put, unsaid,
                                            word_edits)
 
 # %% ../../nbs/edits/70_attributes.ipynb #4cfe5980

@@ -22,8 +22,8 @@ from ..worlds.scene_captions import (scenes_with_captions, relation_captions, re
                                                      subject_of)
 from ..worlds.scene_text import phrase
 from .colors import perturbation
-from .sentences import LEVELS, Case, Foil, TextItems, form_foil, repeated, swapped
-from .sentences import text_family, unrelated
+from .world_sentences import LEVELS, Case, Foil, TextItems, form_foil, repeated, swapped
+from .world_sentences import text_family, unrelated
 
 # %% ../../nbs/edits/30_captions.ipynb #df6877b0
 def one_sided(facts: SceneTruth) -> SceneTruth:

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Registry, unknown
 from ..color import join_lab, rgb_to_lab, split_lab
-from ..metrics.image import ciede2000
+from ..metrics.image_metrics import ciede2000
 from ..worlds.scenes import oracle_violation, recolored, wrong_color
 
 # %% ../../nbs/edits/00_colors.ipynb #444fc2ec

@@ -17,7 +17,7 @@ import numpy as np
 from ..core import InputError, rng
 from ..stats import bootstrap_weights, cluster_interval, cluster_means, wilson
 from .language_models import TaggedNGrams, causal_scorer
-from .words import TextCase, word_edits
+from .word_edits import TextCase, word_edits
 
 # %% ../../nbs/edits/90_fluency.ipynb #f6baac23
 PARTS = 5

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from ..core import InputError
-from .words import marked
-from ..encoders.text import FAMILY
+from .word_edits import marked
+from ..encoders.text_encoder import FAMILY
 from ..encoders.weights import Place, load_pretrained, loading, resolve
 
 # %% ../../nbs/edits/80_language_models.ipynb #0ec9d9c2

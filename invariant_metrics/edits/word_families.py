@@ -25,17 +25,17 @@ from ..data.wordnet import base_forms, sense_numbers, wordnet
 from ..invariants.caption_words import (COLOR, PERSONS, kind_of, noun_lemma, verb_lemma,
                                                         word_tags)
 from .colors import chosen_kinds
-from .sentences import swapped
+from .world_sentences import swapped
 from .word_lists import (ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF,
                                                 NAMES)
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
-from .words import (EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names,
+from .word_edits import (EDIT_TASKS, PHRASE, Marked, TextCase, added_only, classed_names,
                                            cut, differences)
-from .words import draw_places, flat, lives, marked, names_one_thing, with_things
-from .words import moved_only, names_of_text, numbers_of_text, put, stretches
-from .words import spot_edit, table_edit, unsaid, verb_before, within, word_edit
-from .words import word_edits
+from .word_edits import draw_places, flat, lives, marked, names_one_thing, with_things
+from .word_edits import moved_only, names_of_text, numbers_of_text, put, stretches
+from .word_edits import spot_edit, table_edit, unsaid, verb_before, within, word_edit
+from .word_edits import word_edits
 
 # %% ../../nbs/edits/60_word_families.ipynb #f9f15322
 _SMALL = frozenset(word for _, word in word_table("closed-classes", "class", "word"))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import InputError
-from .base import Encoder
+from .encoder import Encoder
 
 # %% ../../nbs/encoders/100_grid.ipynb #d4f85267
 def coordinates(h: int, w: int) -> Tensor: # (2, h, w), x and y of the centers

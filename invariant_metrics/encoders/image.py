@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, torch_rng
-from .base import Encoder, Preprocess
+from .encoder import Encoder, Preprocess
 from .weights import load_embedded, read_tensors, resolve
 from ..models.colorizer import fixed_seed
 from ..models.vision import VisionNet

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from ..core import InputError, few, progress, unknown
 from ..data.items import PIXELS
-from .base import Preprocess, check_rgb, get_encoder
-from .lclip import (OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer,
+from .encoder import Preprocess, check_rgb, get_encoder
+from .lclip_student import (OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer,
                                               open_clip_mark)
-from .lclip import open_clip_tokenizer
-from .text import fingerprint
+from .lclip_student import open_clip_tokenizer
+from .text_encoder import fingerprint
 from .weights import Place, resolve
 from ..models.colorizer import fixed_seed
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import import_extra, unknown
-from .base import Encoder, Preprocess, check_rgb
+from .encoder import Encoder, Preprocess, check_rgb
 from .image import fill, noise_images, randomize
 from ..models.colorizer import fixed_seed
 from .weights import read_tensors, resolve

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError
-from .base import CLIP, IMAGENET, Encoder, Preprocess
+from .encoder import CLIP, IMAGENET, Encoder, Preprocess
 from .image import randomize
 from ..models.colorizer import fixed_seed
 from .weights import Place, load_pretrained, loading, resolve

@@ -37,11 +37,11 @@ from .cache import cache_folder, cached_path, cached_tensors, tensors_sha256
 torch = lazy_import("torch")
 if TYPE_CHECKING:
     from torch import Tensor
-    from invariant_metrics.encoders.base import Encoder, Preprocess
+    from invariant_metrics.encoders.encoder import Encoder, Preprocess
 else: # names for signatures; the libraries are imported where they are needed
     Tensor = type("Tensor", (), {"__module__": "torch"})
-    Encoder = type("Encoder", (), {"__module__": "invariant_metrics.encoders.base"})
-    Preprocess = type("Preprocess", (), {"__module__": "invariant_metrics.encoders.base"})
+    Encoder = type("Encoder", (), {"__module__": "invariant_metrics.encoders.encoder"})
+    Preprocess = type("Preprocess", (), {"__module__": "invariant_metrics.encoders.encoder"})
 
 # %% ../../nbs/encoders/070_store.ipynb #1718b8d3
 def device_of(encoder: "Encoder") -> "torch.device":
@@ -73,12 +73,12 @@ def checked_rows(rows: "Tensor",           # what the encoder returned
 
 # %% ../../nbs/encoders/070_store.ipynb #74cc48db
 def _whole(encoder: "Encoder") -> bool: # an encoder with its own way from images to rows
-    from invariant_metrics.encoders.base import Encoder
+    from invariant_metrics.encoders.encoder import Encoder
     return type(encoder).encode is not Encoder.encode
 
 # whether preparing an image of this shape, (3, h, w), is arithmetic pixel by pixel, the same on every device
 def _pointwise(encoder: "Encoder", shape) -> bool:
-    from invariant_metrics.encoders.base import Preprocess
+    from invariant_metrics.encoders.encoder import Preprocess
     if _whole(encoder) or type(encoder.prepare) is not Preprocess: return False
     return encoder.prepare.size in (None, shape[-1]) and encoder.prepare.size in (None, shape[-2])
 
@@ -227,7 +227,7 @@ def _rows(items: Images | Texts, encoder: "Encoder", layer: str, batch: int,
 
 # %% ../../nbs/encoders/070_store.ipynb #633d1b94
 def _ready(items, encoder: "Encoder | str", layer: str | None) -> "tuple[Images | Texts, Encoder, str]":
-    from invariant_metrics.encoders.base import get_encoder
+    from invariant_metrics.encoders.encoder import get_encoder
     encoder = get_encoder(encoder)
     items = load_items(items, encoder.inputs, "items")
     if not len(items): raise InputError(f"{items.where}: nothing to extract features from")
@@ -281,7 +281,7 @@ def encoder_settings(encoder: "Encoder",
                     ) -> dict[str, str]:
     """Everything in the encoder that shapes a feature, as text by name; modules that its file imports and
     attributes that are objects are not included."""
-    from invariant_metrics.encoders.base import Encoder, FasterEncoder
+    from invariant_metrics.encoders.encoder import Encoder, FasterEncoder
     prepare = encoder.prepare
     description = encoder.describe(layer_of(encoder, layer))
     settings = {k: re.sub(r" at 0x[0-9a-f]+", "", v) for k, v in description.items()}

@@ -531,7 +531,7 @@ def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
                    device: str | None = None): # Encoder
     "An encoder on the weights of a choice; raises InputError on a choice that has no effect."
     # imported here, because it brings torch, which cards do without
-    from invariant_metrics.encoders.base import encoder_weight_names, get_encoder
+    from invariant_metrics.encoders.encoder import encoder_weight_names, get_encoder
     names = encoder_weight_names(name) if isinstance(name, str) else ()
     return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device)
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from ..core import Between, InputError, torch_rng, unknown
 from ..encoders.image_text import TextTokens, tokenizer_tokens
 from ..encoders.weights import MissingWeights, Place, all_cards, loading, resolve
-from .base import Batcher, Generator, check_texts, generator_factory
+from .generator import Batcher, Generator, check_texts, generator_factory
 
 # %% ../../nbs/generators/20_diffusion.ipynb #73a2e6f8
 DEFAULT_DIFFUSION = "embedded-diffusion"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core import rng
-from .base import Generator, Side, check_texts, generator_factory
+from .generator import Generator, Side, check_texts, generator_factory
 from ..worlds.classes import CLASS_ID, CLASSES, COLORS
 from ..worlds.layout import FLOATS, THINGS, drawn_classes, lay_out, layout_draws
 from ..worlds.scene_captions import CaptionPiece, Named, read_pieces, read_words, related_pieces

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from ..core import Between, InputError, progress, torch_rng, unknown
 from ..encoders.image_text import ImageText, image_text
 from ..encoders.weights import MissingWeights, Place, read_tensors, resolve
-from .base import Generator, check_texts, generator_factory
+from .generator import Generator, check_texts, generator_factory
 from ..models.picture_decoders import DVAE, VQGAN, BigGAN, BigGANConfig, read_biggan
 from ..models.picture_decoders import read_dvae, read_vqgan, straight_through
 

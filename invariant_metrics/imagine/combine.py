@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..core import InputError, check_range, unknown
 from ..experiments.contrast import verdict_by_p
-from ..metrics.base import Metric, declared_range, metric_card, metrics as METRICS
+from ..metrics.metric import Metric, declared_range, metric_card, metrics as METRICS
 from ..people.agreement import AgreementDesign, compare_metrics
 from ..people.score_table import score_table
 from ..people.statistics import Agreement, agreement_named

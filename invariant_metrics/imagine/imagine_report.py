@@ -18,11 +18,11 @@ from .. import plots
 from ..core import InputError
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel, explain,
                                                   part_files, pivot, table)
-from .study import (ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS,
+from .imagine_study import (ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, STUDY_METRICS,
                                              STUDY_VIEWS, TEXT_ONLY, ImagineStudy, imagine_names)
 from ..plots import cell, number, with_interval
-from ..probe.figures import heat_map
-from ..probe.tables import VIEW_NAMES
+from ..probes.probe_figures import heat_map
+from ..probes.tables import VIEW_NAMES
 from ..runs import read_run
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #b66836a4

@@ -16,9 +16,9 @@ import torch
 from ..core import InputError, few, rng
 from ..data.judgment_tables import Judgments
 from ..encoders.image_text import image_text
-from ..generators.base import Generator, get_generator
-from .tables import imagine_table
-from ..metrics.imagine import ImagineModel, ImagineVectors, imagine_vectors
+from ..generators.generator import Generator, get_generator
+from .imagine_tables import imagine_table
+from ..metrics.imagined import ImagineModel, ImagineVectors, imagine_vectors
 from ..people.judged_scores import human_rows
 from ..stats import wilson
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from ..core import Signature
 from ..worlds.scenes import make_scenes
-from ..encoders.base import Preprocess
+from ..encoders.encoder import Preprocess
 from ..encoders.public import folder_config
 from ..encoders.weights import load_pretrained, resolve
-from .base import Invariant, dense_state, invariants, factory_for, is_own
-from .base import preprocess_of, without_weights
+from .invariant import Invariant, dense_state, invariants, factory_for, is_own
+from .invariant import preprocess_of, without_weights
 from ..models.dense import dense_network, fuse_norms, inverse_depth, random_dense
 
 # %% ../../nbs/invariants/020_depth.ipynb #a8d30491

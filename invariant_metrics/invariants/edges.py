@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature
 from ..color import split_lab
-from .base import Invariant, invariants, overlap_distance, without_weights
+from .invariant import Invariant, invariants, overlap_distance, without_weights
 
 # %% ../../nbs/invariants/030_edges.ipynb #43d7d885
 def sobel(x: Tensor,                 # (N, C, H, W)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from .base import invariants, factory_for, is_own, without_weights
+from .invariant import invariants, factory_for, is_own, without_weights
 from .soft_text import Reader, TextInvariant
 from .text_readers import TAGS, checkpoint_reader, embedded_reader
 from .text_readers import random_reader

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from ..core import InputError, Signature
 from ..data.texts import check_sides
-from ..encoders.text import text_place
-from .base import Invariant, invariants, factory_for
+from ..encoders.text_encoder import text_place
+from .invariant import Invariant, invariants, factory_for
 from .soft_text import SoftTexts, TextInvariant
 from .text_readers import CheckpointReader, checkpoint_labels, open_checkpoint
 from .text_readers import with_ends

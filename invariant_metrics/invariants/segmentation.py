@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from ..core import Signature, unknown
 from ..worlds.classes import CLASSES
 from ..worlds.scenes import make_scenes
-from ..encoders.base import IMAGENET, Preprocess
+from ..encoders.encoder import IMAGENET, Preprocess
 from ..encoders.public import folder_config
 from ..encoders.weights import load_pretrained, resolve
-from .base import Invariant, dense_state, invariants, factory_for, is_own
-from .base import overlap_distance, preprocess_of, without_weights
+from .invariant import Invariant, dense_state, invariants, factory_for, is_own
+from .invariant import overlap_distance, preprocess_of, without_weights
 from ..models.dense import class_maps, dense_network, fuse_norms, random_dense
 
 # %% ../../nbs/invariants/010_segmentation.ipynb #77d82b78

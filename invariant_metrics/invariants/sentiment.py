@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..core import InputError, Signature
-from .base import invariants, factory_for, is_own, without_weights
+from .invariant import invariants, factory_for, is_own, without_weights
 from .entities import divergence
 from .soft_text import Reader, TextInvariant
 from .text_readers import MOODS, checkpoint_reader, embedded_reader

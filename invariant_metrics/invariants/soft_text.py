@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
-from .base import Invariant
+from .invariant import Invariant
 
 # %% ../../nbs/invariants/040_soft_text.ipynb #f56c1517
 class SoftTexts(NamedTuple):

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from ..core import InputError, Signature
 from ..words import split_words
-from ..encoders.text import text_place
+from ..encoders.text_encoder import text_place
 from ..encoders.weights import Place, get_card, load_embedded, load_pretrained, loading
-from .base import dense_state
+from .invariant import dense_state
 from .soft_text import Reader
 from ..models.tagger import Tagger, WordTable, random_tagger
 

@@ -31,9 +31,9 @@ from torch import Tensor
 
 from ..core import InputError, Signature, rng, unknown
 from ..edits.captions import caption_items, false_facts
-from ..encoders.base import get_encoder
+from ..encoders.encoder import get_encoder
 from ..encoders.image_text import ImageText, image_text
-from ..encoders.lclip import read_lclip, save_lclip
+from ..encoders.lclip_student import read_lclip, save_lclip
 from ..experiments.contrast import difference_verdict, seed_summary
 from ..experiments.frames import Frames
 from ..experiments.study import Piece, Study
@@ -41,15 +41,15 @@ from ..experiments.work import run_study
 from ..files import digest, load_results, results_table, save_results
 from ..files import save_tensors
 from ..models.colorizer import seeded
-from .distill import STUDY_SEEDS, Teacher, TeacherTexts, open_teacher, student_config
-from .distill import teacher_sizes
+from .compress import STUDY_SEEDS, Teacher, TeacherTexts, open_teacher, student_config
+from .compress import teacher_sizes
 from ..models.multiplexed import LClip, LClipConfig
 from ..people.statistics import AGREEMENTS
 from ..runs import per_scale
 from ..stats import bootstrap_weights, interval
 from ..training.checkpoint import read_state
 from ..training.distillation import PairData, StagePlan, copy_patches, distill_stage
-from ..training.image_text import TEST_SCENES, right_ranks
+from ..training.image_text_training import TEST_SCENES, right_ranks
 from ..training.loop import Optim
 from ..worlds.foils import FOIL_KINDS, FoilRow, foil_rows
 from ..worlds.scene_captions import judge_captions, relation_captions

@@ -22,19 +22,19 @@ from fastcore.basics import patch
 from safetensors.torch import load_file
 
 from ..core import InputError, Signature, announce, check_range, few_threads, rng, unknown
-from ..encoders.base import get_encoder
+from ..encoders.encoder import get_encoder
 from ..encoders.image_text import ImageText, image_text
-from ..encoders.lclip import read_lclip
+from ..encoders.lclip_student import read_lclip
 from ..experiments.contrast import seed_summary
 from ..experiments.frames import Frames
 from ..experiments.study import Piece, Study
 from ..experiments.work import run_study
 from ..files import atomic_write, digest, results_table, save_results, save_tensors
-from .distill import STUDY_SEEDS, distill
-from .supervise import RECIPES, WORD_METRICS, CaptionerRecipe, CaptionPart, CaptionTask
-from .supervise import caption_rows, likelihood_stage, load_captioner, measure_captions
-from .supervise import picture_vectors, reward_stage, save_captioner, scene_parts
-from ..metrics.base import ItemMetric, Rows, SingleMetric, get_metric
+from .compress import STUDY_SEEDS, distill
+from .supervision import RECIPES, WORD_METRICS, CaptionerRecipe, CaptionPart, CaptionTask
+from .supervision import caption_rows, likelihood_stage, load_captioner, measure_captions
+from .supervision import picture_vectors, reward_stage, save_captioner, scene_parts
+from ..metrics.metric import ItemMetric, Rows, SingleMetric, get_metric
 from ..runs import per_scale
 from ..stats import bootstrap_weights
 from ..training.rewards import ClipReward

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng, unknown
-from ..encoders.base import Encoder
-from ..encoders.text import bert, thirds
-from .base import Estimate, encoder_rows, metric_factory
+from ..encoders.encoder import Encoder
+from ..encoders.text_encoder import bert, thirds
+from .metric import Estimate, encoder_rows, metric_factory
 from .frechet import (frechet_distance, frechet_replicates, sample_moments,
                                                small_factor)
 from .frechet_interval import deal_parts, fd_parts, frechet_influence, halved_rows

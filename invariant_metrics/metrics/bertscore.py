@@ -22,11 +22,11 @@ from torch import Tensor, nn
 from ..core import InputError, Signature, progress, unknown
 from ..files import digest, file_sha256
 from ..data.texts import check_sides
-from ..encoders.text import RUN, RememberingEncoder, TextEncoder, Tokens, runs
-from ..encoders.text import text_config, text_network, text_place, text_tokens
-from ..encoders.text import token_states, unit_vectors
+from ..encoders.text_encoder import RUN, RememberingEncoder, TextEncoder, Tokens, runs
+from ..encoders.text_encoder import text_config, text_network, text_place, text_tokens
+from ..encoders.text_encoder import token_states, unit_vectors
 from ..encoders.weights import PUBLIC
-from .base import Between, metric_factory
+from .metric import Between, metric_factory
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #1164ec2d
 LAYERS = {"roberta-large": 17, "roberta-base": 10, "roberta-large-mnli": 19, "distilroberta-base": 5,

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides
-from ..encoders.text import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
+from ..encoders.text_encoder import FAMILY, Tokens, padded, runs, text_config, text_place, text_tokens
 from ..encoders.weights import Place, load_pretrained
-from .base import Between, metric_factory
+from .metric import Between, metric_factory
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #7d0143be
 _WORKS = "checkpoints that work are BERT-like sequence classifiers with one label, such as bleurt-base-128"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..encoders.image_text import LONG, ImageText, image_text
-from .base import metric_factory
+from .metric import metric_factory
 
 # %% ../../nbs/metrics/230_caption.ipynb #e1a95a3a
 PREFIX = "A photo depicts "

@@ -23,7 +23,7 @@ from ..files import save_tensors
 from ..words import END, mark_ends
 from ..data.texts import check_sides, is_text_file, load_references
 from ..data.tokens import tokenizer_of
-from .base import Between, metric_factory
+from .metric import Between, metric_factory
 from .ngram import ITEMS, Interned, intern, interned_phi, item_batches, run_starts
 
 # %% ../../nbs/metrics/160_cider.ipynb #eaed95f3

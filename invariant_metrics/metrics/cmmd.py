@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature
-from .base import Estimate, encoder_rows, metric_factory
+from .metric import Estimate, encoder_rows, metric_factory
 from .estimate import refuse_shared
 from .gaussian import GaussianStats, add_product, mirror_lower
 from .kernel import (PairSums, Polynomial, RBF, kernel_tiles, pair_blocks,

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, progress, unknown
 from ..data.texts import check_sides, load_texts
-from .base import Between, metric_factory
+from .metric import Between, metric_factory
 from .bleurt import POOL
 
 # %% ../../nbs/metrics/220_comet.ipynb #8f12f3c8

@@ -14,7 +14,7 @@ import numpy as np
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
 from ..data.tokens import tokenizer_of
-from .base import Between, array_library, metric_factory
+from .metric import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a66bc466
 if TYPE_CHECKING: from torch import Tensor

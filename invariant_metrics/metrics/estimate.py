@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import lazy_import
-from .base import Estimate
+from .metric import Estimate
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00

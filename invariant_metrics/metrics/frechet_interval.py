@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .base import Estimate, encoder_rows, metric_factory
+from .metric import Estimate, encoder_rows, metric_factory
 from .frechet import (LARGE, OverlapFactors, SMALL, SampleSide, column_products,
                                                frechet_distance, frechet_replicates, open_sample, real_rows,
                                                root_sum, sample_rows, side_terms, wide_open, with_products)

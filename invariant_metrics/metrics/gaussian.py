@@ -423,7 +423,7 @@ def feature_chunks(
 ) -> tuple[Iterable, Signature | None]: # batches (B, d); the signature of the features, if known
     "Batches of features from any source; raises InputError on a folder without an encoder."
     if encoder is not None:
-        from invariant_metrics.encoders.base import get_encoder
+        from invariant_metrics.encoders.encoder import get_encoder
         net = get_encoder(encoder)
         chunks = (store or FeatureStore()).chunks(source, net, layer, batch, desc)
         return chunks, Signature.of(**net.describe(layer))

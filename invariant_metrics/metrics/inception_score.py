@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .base import SEEDS, Estimate, encoder_rows, metric_factory
+from .metric import SEEDS, Estimate, encoder_rows, metric_factory
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #212d90be
 def log_probabilities(rows,                        # (N, C) logits, or probabilities

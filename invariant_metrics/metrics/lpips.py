@@ -17,7 +17,7 @@ from ..core import InputError, Signature, unknown
 from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
 from ..encoders.weights import Place, get_card, read_tensors, resolve
-from .base import (SEEDS, Metric, get_metric, metric_card, metric_factory, metrics,
+from .metric import (SEEDS, Metric, get_metric, metric_card, metric_factory, metrics,
                                             pixels)
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a

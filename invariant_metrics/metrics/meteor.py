@@ -25,7 +25,7 @@ from ..files import file_sha256
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
-from .base import Between, array_library, metric_factory
+from .metric import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/170_meteor.ipynb #0961b647
 if TYPE_CHECKING: from torch import Tensor

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Interval, Signature
-from .base import Between, Estimate, encoder_rows, metric_factory
+from .metric import Between, Estimate, encoder_rows, metric_factory
 from .gaussian import as_rows
 from .estimate import refuse_shared
 from .kernel import SubsetDraws, PairSums, Polynomial, RBF, kernel_forms, pair_sums

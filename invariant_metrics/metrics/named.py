@@ -13,10 +13,10 @@ from typing import Annotated
 from torch import Tensor
 
 from ..core import InputError, Signature, unknown
-from ..encoders.base import IMAGENET, Encoder, Preprocess
+from ..encoders.encoder import IMAGENET, Encoder, Preprocess
 from ..encoders.inception import InceptionInput
 from ..encoders.weights import get_card
-from .base import SEEDS, Between, Estimate, encoder_rows, metric_factory
+from .metric import SEEDS, Between, Estimate, encoder_rows, metric_factory
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
 from .mmd import kernel_metric, kid_subsets, mmd_estimate

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng, unknown
-from .base import Between, Estimate, encoder_rows, metric_factory
+from .metric import Between, Estimate, encoder_rows, metric_factory
 from .estimate import standard_error
 from .gaussian import matrix_product
 

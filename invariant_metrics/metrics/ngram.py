@@ -20,7 +20,7 @@ import numpy as np
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import language_tokenizer, piece_rules, tokenizer_of
-from .base import Between, array_library, metric_factory
+from .metric import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/140_ngram.ipynb #7a1771b8
 if TYPE_CHECKING: from torch import Tensor

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .base import SEEDS, Between, Estimate, encoder_rows, metric_factory
+from .metric import SEEDS, Between, Estimate, encoder_rows, metric_factory
 
 # %% ../../nbs/metrics/100_prd.ipynb #6761b81c
 def angle_slopes(angles: int = 1001) -> np.ndarray: # (angles,)

@@ -19,7 +19,7 @@ import numpy as np
 from ..core import InputError, Signature, unknown
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
-from .base import Between, metric_factory
+from .metric import Between, metric_factory
 from .ngram import Interned, intern, interned_phi, item_batches
 
 # %% ../../nbs/metrics/150_rouge.ipynb #8129986e

@@ -20,7 +20,7 @@ import sacrebleu
 
 from ..core import Signature
 from ..data.texts import check_sides
-from .base import Between, array_library, metric_factory
+from .metric import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5
 if TYPE_CHECKING: from torch import Tensor

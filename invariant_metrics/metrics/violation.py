@@ -16,10 +16,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..core import InputError, Signature
-from ..encoders.text import RememberingEncoder
-from ..invariants.base import Invariant, get_invariant, inputs_of, invariant_names
-from ..invariants.base import invariant_weight_names, invariants
-from .base import SEEDS, Metric, PairedMetric, TextMetric, metric_factory, metrics
+from ..encoders.text_encoder import RememberingEncoder
+from ..invariants.invariant import Invariant, get_invariant, inputs_of, invariant_names
+from ..invariants.invariant import invariant_weight_names, invariants
+from .metric import SEEDS, Metric, PairedMetric, TextMetric, metric_factory, metrics
 
 # %% ../../nbs/metrics/270_violation.ipynb #91364dca
 class TextViolations(NamedTuple):

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, Registry
 from .colorizer import seeded
-from .text import BOS, EOS, PAD, SPECIALS, UNK, UNKNOWN, TextGenerator, Vocabulary
+from .text_networks import BOS, EOS, PAD, SPECIALS, UNK, UNKNOWN, TextGenerator, Vocabulary
 
 # %% ../../nbs/models/40_generators.ipynb #a8850be5
 @dataclass(frozen=True)

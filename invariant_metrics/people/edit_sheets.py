@@ -19,7 +19,7 @@ from ..data.judgment_tables import load_table
 from ..data.texts import load_references, load_texts
 from ..edits.fluency import ENDS_OF_SCALE, text_cases
 from ..edits.word_families import edits_of
-from ..edits.words import EDIT_TASKS, word_edits
+from ..edits.word_edits import EDIT_TASKS, word_edits
 from ..files import assets_folder, atomic_write, digest
 from .labeling import LabelPage, collect
 from .labels import label_key, read_labels
@@ -47,7 +47,7 @@ def edits_signature() -> str:
     """What the edits are made of, in twelve letters: their code and the tables of words; readings of other
     edits count as old."""
     rooms = [importlib.import_module(f"invariant_metrics.{name}")
-             for name in ("edits.words", "edits.word_lists", "edits.word_families",
+             for name in ("edits.word_edits", "edits.word_lists", "edits.word_families",
                           "invariants.caption_words")]
     code = [line for room in rooms for line in Path(room.__file__).read_text(encoding="utf-8").splitlines()
             if not line.startswith("# %%")]

@@ -21,7 +21,7 @@ from ..data.items import Images
 from ..data.judgment_tables import Judgments, metric_table
 from ..encoders.weights import make_all
 from ..files import digest
-from ..metrics.base import Metric, extract, get_metric, metric_card, metrics as METRICS
+from ..metrics.metric import Metric, extract, get_metric, metric_card, metrics as METRICS
 from ..scoring.sides import options_of
 from .score_table import CorpusRows
 

@@ -23,7 +23,7 @@ from ..data.items import Images
 from ..data.judgment_tables import Choices, Judgments
 from ..data.judgments import judgment_files, load_judgments
 from ..data.photos import Photo, image_paths
-from ..metrics.base import Metric, metric_card, metrics as METRICS
+from ..metrics.metric import Metric, metric_card, metrics as METRICS
 from .agreement import AgreementDesign
 from .correlation import ratio
 from .human import AgreeRows, agree_rows, save_frames, wrong_way_notes

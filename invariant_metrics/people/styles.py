@@ -24,7 +24,7 @@ from ..stats import bootstrap_weights, interval
 from ..stats import normal_interval
 from ..core import progress, rng, unknown
 from ..data.items import Images, load_images
-from ..encoders.base import Encoder, get_encoder
+from ..encoders.encoder import Encoder, get_encoder
 from ..encoders.weights import chosen_encoder
 from ..encoders.store import extract_features
 from ..metrics.frechet import real_rows

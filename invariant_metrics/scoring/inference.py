@@ -16,7 +16,7 @@ import numpy as np
 
 from ..core import (InputError, Interval, Score, Signature, is_tensor, lazy_import, progress,
                                     rng, unknown)
-from ..metrics.base import Estimate, ItemMetric, Metric, Rows, declared_range
+from ..metrics.metric import Estimate, ItemMetric, Metric, Rows, declared_range
 from ..metrics.estimate import influence_variance, near_copies, standard_error
 from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
                                      normal_interval, student_interval)

@@ -17,7 +17,7 @@ import torch
 from scipy.special import nctdtrinc
 
 from ..core import InputError, Signature, rng
-from ..metrics.base import Estimate, Metric, Rows
+from ..metrics.metric import Estimate, Metric, Rows
 from .inference import bootstrap_counts, shuffle_sides
 from ..stats import cluster_labels, normal, student
 from ..metrics.estimate import standard_error

@@ -18,7 +18,7 @@ from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
 from ..files import digest
-from ..metrics.base import Estimate, ItemMetric, Metric, SetMetric
+from ..metrics.metric import Estimate, ItemMetric, Metric, SetMetric
 from ..metrics.gaussian import GaussianStats, same_moments
 from .inference import (METHODS, estimate_score, paired_difference, permutation_test,
                                                  score_rows)

@@ -22,20 +22,20 @@ from ..data.items import (Images, align_items, batches, check_sizes, collect_ite
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
-from ..metrics.base import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
+from ..metrics.metric import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
                                             get_metric, metric_card)
-from ..metrics.base import weights_of
-from ..metrics.base import metrics as registered
+from ..metrics.metric import weights_of
+from ..metrics.metric import metrics as registered
 from ..metrics.gaussian import GaussianStats, open_features
 
 # %% ../../nbs/scoring/00_sides.ipynb #8f8af2db
 torch = lazy_import("torch")
 if TYPE_CHECKING:
     from torch import Tensor
-    from invariant_metrics.encoders.base import GivenFeatures
+    from invariant_metrics.encoders.encoder import GivenFeatures
 else: # names for signatures; the libraries are imported where they are needed
     Tensor = type("Tensor", (), {"__module__": "torch"})
-    GivenFeatures = type("GivenFeatures", (), {"__module__": "invariant_metrics.encoders.base"})
+    GivenFeatures = type("GivenFeatures", (), {"__module__": "invariant_metrics.encoders.encoder"})
 
 # %% ../../nbs/scoring/00_sides.ipynb #29d1c354
 Side = Images | Texts | Features | GaussianStats
@@ -295,7 +295,7 @@ def open_comparison(
     opened = [open_features(x, name) for x, name in zip((*systems.values(), target), places)]
     stand_in = None
     if all(x is not None for x in opened):
-        from invariant_metrics.encoders.base import GivenFeatures
+        from invariant_metrics.encoders.encoder import GivenFeatures
         stand_in = GivenFeatures(next((x.signature for x in opened if x.signature), None))
     built = build_metrics(metrics, device, stand_in, query is not None, **options)
     inputs = _inputs_of(built)

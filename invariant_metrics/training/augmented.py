@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, unknown
 from ..color import join_lab, split_lab
-from ..invariants.base import Invariant
+from ..invariants.invariant import Invariant
 from ..models.colorizer import AB_SCALE
 from .batches import batch_indices
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, few, unknown
-from ..encoders.base import CLIP
+from ..encoders.encoder import CLIP
 from ..models.colorizer import fixed_seed
 from ..models.multiplexed import LClip
 from .batches import batch_indices

@@ -15,10 +15,10 @@ from ..core import import_object, unknown
 # %% ../../nbs/training/040_embedded.ipynb #c2994ab9
 RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, its arguments besides folder and seed)
     "embedded-image": ("invariant_metrics.training.image_encoder:make_image_encoder", {}),
-    "embedded-clip": ("invariant_metrics.training.image_text:make_image_text", {}),
-    "embedded-lclip": ("invariant_metrics.lclip.distill:make_lclip", {}),
+    "embedded-clip": ("invariant_metrics.training.image_text_training:make_image_text", {}),
+    "embedded-lclip": ("invariant_metrics.lclip.compress:make_lclip", {}),
     "embedded-diffusion": ("invariant_metrics.training.text_to_image:make_text_to_image", {}),
-    **{name: ("invariant_metrics.training.dense:make_dense", {"name": name})
+    **{name: ("invariant_metrics.training.dense_training:make_dense", {"name": name})
        for name in ("segmentation", "depth", "segmentation-judge", "depth-judge")},
     "word-pieces": ("invariant_metrics.training.text_classifier:make_word_pieces", {}),
     **{name: ("invariant_metrics.training.text_classifier:make_reader", {"name": name})

@@ -17,7 +17,7 @@ from ..core import InputError, check_range, rng, unknown
 from ..encoders.image_text import LONG, ImageText
 from ..metrics.caption import PREFIX, clip_scores, harmonic_mean, reference_scores
 from ..metrics.cider import cider_reward
-from ..models.text import UNKNOWN
+from ..models.text_networks import UNKNOWN
 from .self_critical import Reward, mix_rewards
 
 # %% ../../nbs/training/140_rewards.ipynb #72b2a7d6

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from ..core import InputError, check_range, unknown
 from ..words import END, mark_ends
-from ..models.text import BOS, EOS, Generated, Vocabulary, evaluating, policy
-from .text import predict_text, text_loss
+from ..models.text_networks import BOS, EOS, Generated, Vocabulary, evaluating, policy
+from .text_training import predict_text, text_loss
 
 # %% ../../nbs/training/090_self_critical.ipynb #72252769
 # (texts, references) -> (N,), higher is better; with `sees_pictures` (texts, references, pictures)

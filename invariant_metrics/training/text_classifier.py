@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from ..core import few_threads, rng, torch_rng, unknown
 from ..worlds.bilingual import (edits, make_sentences, write_sentence, meaning_sentiment,
                                                 tagged)
-from ..encoders.text import text_place
+from ..encoders.text_encoder import text_place
 from ..encoders.weights import Card, save_embedded
-from ..invariants.base import Invariant, epsilon, get_invariant
+from ..invariants.invariant import Invariant, epsilon, get_invariant
 from ..invariants.text_readers import TAGS, MOODS, embedded_words
 from ..models.colorizer import fixed_seed
 from ..models.tagger import Tagger, WordTable, pack

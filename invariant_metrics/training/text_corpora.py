@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data.parallel import image_files
 from ..data.photos import small_picture
-from ..encoders.base import Encoder
+from ..encoders.encoder import Encoder
 from ..encoders.cache import kept_once
 from ..encoders.grid import grid_features
 from ..files import digest

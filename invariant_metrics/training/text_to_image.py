@@ -33,7 +33,7 @@ from ..models.colorizer import fixed_seed
 from ..stats import student_interval
 from .batches import batch_indices
 from .checkpoint import load_weights, read_state
-from .image_text import CONTEXT, ten_captions
+from .image_text_training import CONTEXT, ten_captions
 from .loop import Optim, Turn, fit
 from ..worlds.classes import CLASSES, COLORS, L_REFERENCE, color_table
 from ..worlds.foils import SeenThing

@@ -559,10 +559,10 @@ def list_families(folder):
     "Names of edits, perturbations, tokenizers, encoders, formats of judgments: all registries."
     from invariant_metrics.data.judgment_tables import READERS
     from invariant_metrics.data.tokens import tokenizer_names
-    from invariant_metrics.encoders.base import encoders
+    from invariant_metrics.encoders.encoder import encoders
     from invariant_metrics.edits.colors import families
     from invariant_metrics.edits.word_families import edits_of
-    import invariant_metrics.edits.captions, invariant_metrics.edits.pictures, invariant_metrics.edits.sentences  # noqa: E401
+    import invariant_metrics.edits.captions, invariant_metrics.edits.pictures, invariant_metrics.edits.world_sentences  # noqa: E401
     from invariant_metrics.data import judgments  # noqa: F401
     from invariant_metrics.models.colorizer import colorizers
     from invariant_metrics.models.generators import captioners, translators
@@ -882,9 +882,9 @@ def statistics(folder):
     from invariant_metrics.core import rng, torch_rng
     from invariant_metrics.stats import auc, bootstrap_weights, interval, normal_interval
     from invariant_metrics.stats import benjamini_hochberg, holm
-    from invariant_metrics.probe.contrast import draw_sets, verdict_interval, trend
+    from invariant_metrics.probes.preference import draw_sets, verdict_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
-    from invariant_metrics.probe.profile import crossing, fieller, isotonic
+    from invariant_metrics.probes.profile import crossing, fieller, isotonic
     import torch
 
     draw = rng(3, "golden", "statistics")
@@ -1478,9 +1478,9 @@ def edits_texts(folder):
     from invariant_metrics.core import rng
     from invariant_metrics.edits.captions import caption_items
     from invariant_metrics.edits.colors import families, perturbations
-    from invariant_metrics.edits.sentences import sentence_items
+    from invariant_metrics.edits.world_sentences import sentence_items
     from invariant_metrics.edits.word_families import edits_of
-    from invariant_metrics.edits.words import TextCase, word_edits
+    from invariant_metrics.edits.word_edits import TextCase, word_edits
 
     found = {"worlds": {}, "words": {}}
     for task, items in (("translation", sentence_items(5, 1)), ("captioning", caption_items(5, 1))):
@@ -1526,9 +1526,9 @@ def encoders(folder):
     "Features of all layers: the embedded encoder, mean colors, untrained Inception, the grid, and texts by MiniLM."
     import torch
     from invariant_metrics.worlds.scenes import make_scenes
-    from invariant_metrics.encoders.base import get_encoder
+    from invariant_metrics.encoders.encoder import get_encoder
     from invariant_metrics.encoders.grid import grid_features
-    from invariant_metrics.encoders.text import bert
+    from invariant_metrics.encoders.text_encoder import bert
 
     rgb, found = make_scenes(4, 48, seed=9).rgb, {}
     for name, options in {"embedded": {}, "mean-color": {}, "inception": {"untrained": True}}.items():
@@ -1554,7 +1554,7 @@ def invariants_images(folder):
     "Loss, violation and gradient of each image invariant; epsilon of three."
     import torch
     from invariant_metrics.worlds.scenes import make_scenes
-    from invariant_metrics.invariants.base import get_invariant, scene_epsilon
+    from invariant_metrics.invariants.invariant import get_invariant, scene_epsilon
 
     truth, found = make_scenes(4, 48, seed=21).rgb, {}
     for name in (
@@ -1590,7 +1590,7 @@ def invariants_texts(folder):
     import torch
     from invariant_metrics.worlds.bilingual import make_sentences
     from invariant_metrics.words import split_words
-    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.invariants.invariant import get_invariant
     from invariant_metrics.invariants.soft_text import SoftTexts
 
     made = make_sentences(5, seed=4)
@@ -1622,7 +1622,7 @@ def invariants_texts(folder):
 def scene_graphs(folder):
     "Parses of captions, their tuples, and F1 with and without synonyms."
     from invariant_metrics.invariants.scene_graph import graph_difference, parse, tuples
-    from invariant_metrics.metrics.scene_graph import scene_graph_f1, scene_graph_rows
+    from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, scene_graph_rows
 
     held = texts_here()
     graphs = [parse(t) for t in held["ref0"]]
@@ -1743,7 +1743,7 @@ def training_colors(folder):
     "A few steps with two invariants and a critic: every loss, and the weights at the end."
     import torch
     from invariant_metrics.worlds.scenes import make_scenes
-    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.invariants.invariant import get_invariant
     from invariant_metrics.models.colorizer import UNetColorizer
     from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
     from invariant_metrics.training.loop import Turn, fit
@@ -1765,13 +1765,13 @@ def training_texts(folder):
     import torch
     from invariant_metrics.core import torch_rng
     from invariant_metrics.worlds.bilingual import make_sentences
-    from invariant_metrics.invariants.base import get_invariant
+    from invariant_metrics.invariants.invariant import get_invariant
     from invariant_metrics.models.generators import Captioner, Shape, Translator
-    from invariant_metrics.models.text import Vocabulary
+    from invariant_metrics.models.text_networks import Vocabulary
     from invariant_metrics.training.loop import Turn, fit
     from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss
     from invariant_metrics.metrics.cider import cider_reward
-    from invariant_metrics.training.text import augmented_text, text_batches
+    from invariant_metrics.training.text_training import augmented_text, text_batches
 
     world, found = make_sentences(40, seed=4), {}
     vocabulary = Vocabulary.of([*world.source, *world.english])
@@ -1806,7 +1806,7 @@ def training_texts(folder):
 @call(single=True)
 def training_embedded(folder):
     "First steps of the package's own networks: segmentation, depth, the encoder's contrast, the tagger."
-    from invariant_metrics.training.dense import train_dense
+    from invariant_metrics.training.dense_training import train_dense
     from invariant_metrics.training.image_encoder import train_image_encoder
     from invariant_metrics.training.text_classifier import train_reader
 
@@ -1974,7 +1974,7 @@ def probe_own_summaries(folder):
 @call(data=True)
 def probe_foils(folder):
     "Foils of SugarCrepe about own captions."
-    from invariant_metrics.probe.own_texts import read_foils
+    from invariant_metrics.probes.own_texts import read_foils
 
     foils = read_foils(data_folder() / "sugarcrepe" / "sugarcrepe.jsonl.gz")
     held = {}
