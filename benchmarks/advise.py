@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from invariant_metrics.advice.run_advice import ADVISE_METRICS, advise
+from invariant_metrics.advice.run_advice import _ADVISE_METRICS, advise
 from invariant_metrics.files import atomic_write
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"advice.csv"
@@ -39,8 +39,8 @@ def main() -> None:
         task, file = SOURCES[name]
         if file and not data: continue
         began = time.process_time()
-        plans = [(list(ADVISE_METRICS[task]), families(task))] if task == "images" else [
-            ([*ADVISE_METRICS[task], "bertscore"], families(task)), (["fbd"], [f for f in OF_SETS if f in families(task)])]
+        plans = [(list(_ADVISE_METRICS[task]), families(task))] if task == "images" else [
+            ([*_ADVISE_METRICS[task], "bertscore"], families(task)), (["fbd"], [f for f in OF_SETS if f in families(task)])]
         plans = [(*plan, "references" if task != "images" else "auto") for plan in plans]
         if task != "images": plans.append((*plans[0][:2], "nothing")) # the other end
         for metrics, names, differ in plans:

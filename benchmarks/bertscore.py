@@ -23,7 +23,7 @@ import torch
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.encoders.text_encoder import RUN, padded, text_place
-from invariant_metrics.metrics.bertscore import TokenReader, bert_scores
+from invariant_metrics.metrics.bertscore import TokenReader, _bert_scores
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"bertscore.csv"
 
@@ -58,7 +58,7 @@ def rows(root: Path, runs: int = 3) -> list[dict]:
     reader, out = TokenReader.open("minilm"), []
     works = {"1000 pairs": (pred, [t[:1] for t in target]), "500 × 4 references": (pred[:500], target[:500]),
              "500 × 1 reference, two systems": (pred[:500] + pred[1:501], [t[:1] for t in target[:500]]*2)}
-    sides = {"invariant_metrics": lambda a, b: bert_scores(a, b, reader).values, "bert-score 0.3.13": lambda a, b: torch.stack(theirs.score(a, b, batch_size=64), 1)}
+    sides = {"invariant_metrics": lambda a, b: _bert_scores(a, b, reader).values, "bert-score 0.3.13": lambda a, b: torch.stack(theirs.score(a, b, batch_size=64), 1)}
     for score in sides.values(): score(pred[:64], target[:64])
     for work, (p, t) in works.items():
         times, values = {name: [] for name in sides}, {}

@@ -29,7 +29,7 @@ from invariant_metrics.core import progress, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.metric import Metric, Rows, extract, get_metric
 from invariant_metrics.metrics.cider import document_frequencies
-from invariant_metrics.scoring.inference import FEWEST, paired_difference, score_rows, value_range
+from invariant_metrics.scoring.inference import FEWEST, paired_difference, score_rows, _value_range
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"coverage_items.csv"
 SIZES = (8, 10, 15, 20, 30, 50, 100, 200, 500)
@@ -120,7 +120,7 @@ def check(metric: Metric, sides: list[torch.Tensor], low: torch.Tensor, high: to
         rows = [Rows(x) for x in draw]
         ci = (score_rows(metric, *rows) if len(rows) == 1 else paired_difference(metric, *rows)).ci
         assert (ci is not None) == bool(has[k]), (metric.name, k)
-        bounds = value_range(metric) if len(rows) == 1 else (-np.inf, np.inf)
+        bounds = _value_range(metric) if len(rows) == 1 else (-np.inf, np.inf)
         if ci and ci.low > bounds[0] and ci.high < bounds[1]: np.testing.assert_allclose([ci.low, ci.high], [low[k], high[k]], rtol=1e-6, atol=1e-9)
 
 

@@ -12,7 +12,7 @@ import torch
 from invariant_metrics.files import atomic_write
 from invariant_metrics.core import progress, torch_rng
 from invariant_metrics.metrics.kernel import RBF, pair_sums
-from invariant_metrics.metrics.mmd import pair_estimate, score_interval
+from invariant_metrics.metrics.mmd import pair_estimate, _score_interval
 
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"coverage_mmd.csv"
 GRID = [(2, 25), (2, 100), (64, 25), (64, 100), (64, 300), (1024, 25), (1024, 100)]  # d, n
@@ -33,7 +33,7 @@ def cell(d: int, n: int, shift: float, reps: int) -> dict:
     for _ in range(reps):
         a, b = torch.randn(n, d, generator=generator) + move, torch.randn(n, d, generator=generator)
         sums = pair_sums(a, b, kernel)
-        found, score = pair_estimate(sums, unbiased=True), score_interval(sums, matched=False)
+        found, score = pair_estimate(sums, unbiased=True), _score_interval(sums, matched=False)
         rows.append((found.value, 1.959964*float(found.pred.var()/n + found.target.var()/n)**0.5, score.low, score.high))
     value, reach, low, high = np.array(rows).T
     return {"d": d, "n": n, "shift": shift, "truth": exact, "bias_in_se": (value.mean() - exact)/value.std(),

@@ -19,8 +19,8 @@ from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.metrics.metric import Estimate, Rows, SetMetric
 from invariant_metrics.scoring.inference import paired_difference
 from invariant_metrics.metrics.estimate import standard_error
-from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_influences
-from invariant_metrics.metrics.neighbors import neighbor_score
+from invariant_metrics.metrics.neighbors import _PAPER_K, neighbor_estimate, _neighbor_influences
+from invariant_metrics.metrics.neighbors import _neighbor_score
 
 SETTINGS = [dict(n=100, m=100, d=2, shift=1.0, scale=1.0), dict(n=200, m=200, d=8, shift=0.5, scale=1.0),
             dict(n=200, m=400, d=8, shift=0.5, scale=0.8), dict(n=200, m=200, d=64, shift=2.0, scale=1.0),
@@ -41,14 +41,14 @@ def errors(name: str, k: int, pred: torch.Tensor, target: torch.Tensor, seed: in
     found = neighbor_estimate(pred, target, matched=False, clusters=None, seed=seed, name=name, k=k)
     units = len(target if name in ("recall", "coverage") else pred)
     swap = name == "recall"
-    parts = neighbor_influences(name, *((target, pred) if swap else (pred, target)), k)
+    parts = _neighbor_influences(name, *((target, pred) if swap else (pred, target)), k)
     raw = standard_error(Estimate(found.value, pred=parts[swap], target=parts[not swap]))[0]
     conditional = float(parts[0].var()/units)**0.5 if name == "density" else (found.value*(1 - found.value)/units)**0.5
     out = {"half-splits": (found.value, found.se, 2.086), "delete-one": (found.value, raw, 1.96),
            "binomial": (found.value, conditional, 1.96)}
     if seed % EVERY == 0:
         weights = [bootstrap_weights(len(z), RESAMPLINGS, rng(seed, "simulated", side)) for side, z in enumerate((pred, target))]
-        drawn = [neighbor_score(name, pred, target, torch.from_numpy(u), torch.from_numpy(v), k) for u, v in zip(*weights)]
+        drawn = [_neighbor_score(name, pred, target, torch.from_numpy(u), torch.from_numpy(v), k) for u, v in zip(*weights)]
         out["bootstrap"] = (found.value, float(np.std(drawn, ddof=1)), 2.064)
     return out
 
@@ -66,7 +66,7 @@ def simulate(setting: dict, reps: int, seed: int) -> list[dict]:
     generator, kept, label = torch.Generator().manual_seed(seed), {}, " ".join(f"{key}={value}" for key, value in setting.items())
     for i in progress(range(reps), desc=label):
         pred, other, target = clouds(setting, generator)
-        for name, k in PAPER_K.items():
+        for name, k in _PAPER_K.items():
             for method, triple in errors(name, k, pred, target, i).items(): kept.setdefault((name, method), []).append(triple)
             if i % EVERY < 3: kept.setdefault((name, "difference"), []).append(gap(name, k, pred, other, target, i))
     rows = []

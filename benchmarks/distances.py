@@ -42,7 +42,7 @@ from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.metrics.image_metrics import ssim
 from invariant_metrics.metrics.kernel import RBF
 from invariant_metrics.metrics.mmd import kid_subsets, mmd2
-from invariant_metrics.metrics.neighbors import PAPER_K, neighbor_estimate, neighbor_scores
+from invariant_metrics.metrics.neighbors import _PAPER_K, neighbor_estimate, neighbor_scores
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"distances.csv"
 COLUMNS = ["name", "work", "method", "runs", "seconds", "added MB", "quantity", "required", "found", "ok", "value", "difference"]
@@ -324,7 +324,7 @@ def neighbors(quick: bool) -> list[dict]:
     for method, cells in found.items(): rows.add(method, **(cells | {"value": float(cells["value"]["coverage"])}))
     rows.ask("times faster than prdc", 3, found["prdc"]["seconds"]/found["invariant_metrics"]["seconds"],
              difference=max(abs(ours[name] - float(theirs[name])) for name in ours))
-    def estimates(): return [neighbor_estimate(pred, target, matched=False, clusters=None, seed=0, name=name, k=5).value for name in PAPER_K][-1]
+    def estimates(): return [neighbor_estimate(pred, target, matched=False, clusters=None, seed=0, name=name, k=5).value for name in _PAPER_K][-1]
     whole = rows.add("invariant_metrics, four intervals", **measure(1, whole=estimates)["whole"])
     rows.ask("MB added", 300, max(whole["added MB"], found["invariant_metrics"]["added MB"]), at_most=True)
     return rows

@@ -23,18 +23,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
-from invariant_metrics.data.photos import TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
+from invariant_metrics.data.photos import _TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
 from invariant_metrics.encoders.encoder import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import assets_folder, atomic_write
 from invariant_metrics.metrics.metric import Metric, PairedMetric, get_metric
 from invariant_metrics.metrics.image_metrics import map_distance, unit_maps
-from invariant_metrics.probes.encoders import encoder_responses, moved_colors, predicted_auc
+from invariant_metrics.probes.encoders import _encoder_responses, _moved_colors, _predicted_auc
 from invariant_metrics.probes.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.models.vision import VisionNet
 from invariant_metrics.training.batches import batch_indices
-from invariant_metrics.training.image_encoder import contrast_loss, random_views, train_image_encoder
+from invariant_metrics.training.image_encoder import _contrast_loss, _random_views, train_image_encoder
 from invariant_metrics.training.loop import Optim, Turn, fit
 
 RESULTS, CACHE = Path(__file__).parent.parent/"nbs"/"results", cache_folder()/"encoder-series"
@@ -67,7 +67,7 @@ def photo_patches(photos: list[Photo], n: int, size: int = 96, seed: int = 0) ->
     "Square patches at random places, equally many of each photograph, shrunk as the probe shrinks them."
     draw, parts = rng(seed, "photo patches"), []
     for k, photo in enumerate(photos):
-        small = shrink(photo.rgb, round(TILES_ACROSS*64))
+        small = shrink(photo.rgb, round(_TILES_ACROSS*64))
         corners = draw.integers((small.shape[0] - size + 1, small.shape[1] - size + 1), size=(len(range(k, n, len(photos))), 2))
         parts += [small[y:y + size, x:x + size] for y, x in corners]
     return torch.from_numpy(np.stack(parts)).permute(0, 3, 1, 2).contiguous()
@@ -83,8 +83,8 @@ def train_photo_encoder(photos: list[Photo], steps: int, folder: Path, hue: floa
     items = batch_indices(len(rgb), batch, seed)
     def views(i: int) -> tuple[torch.Tensor, ...]:
         part = rgb[items(i)]
-        return tuple(random_views(part, part[:, 0], (64, 32)[i % 2], torch_rng(seed, "varied", i, view), hue)[0] for view in range(2))
-    turn = Turn(model, contrast_loss, Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1)))
+        return tuple(_random_views(part, part[:, 0], (64, 32)[i % 2], torch_rng(seed, "varied", i, view), hue)[0] for view in range(2))
+    turn = Turn(model, _contrast_loss, Optim(lr=3e-3, weight_decay=0.02, warmup=min(40, steps//5 + 1)))
     log = fit(turn, views, steps, folder=folder, seed=seed, precision="fp32", desc="photo encoder", settings={"hue": hue, "patches": patches})
     return model.eval(), log
 
@@ -108,7 +108,7 @@ def fit_steepness(ratio: np.ndarray, # (n,)
                   auc: np.ndarray,   # (n,)
                  ) -> float:
     "The steepness with the smallest squared error, between 0 and 30."
-    error = lambda k: np.square(predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
+    error = lambda k: np.square(_predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
     grid = np.linspace(0, 30, 301)
     best = grid[np.argmin([error(k) for k in grid])]
     return float(minimize_scalar(error, bounds=(max(best - 0.1, 0), best + 0.1), method="bounded").x)
@@ -166,9 +166,9 @@ def measure(source: str, encoders: dict[str, Encoder]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, regions = opened(source, Path(folder))
         items, _ = color_items(place, COLOR_SIZES["default"], 0, regions)
-        moved = moved_colors(items)
+        moved = _moved_colors(items)
         told = {"source": source, "n": len(moved), "of": moved.of}
-        parts = [encoder_responses(e, moved).assign(encoder=name, **told) for name, e in encoders.items()]
+        parts = [_encoder_responses(e, moved).assign(encoder=name, **told) for name, e in encoders.items()]
         verdicts = judge(source, place, regions, encoders, WIDE)
     for name, frame in (("responses", pd.concat(parts)), ("series", verdicts)):
         with atomic_write(CACHE/f"{source}-{name}.csv") as path: frame.to_csv(path, index=False, float_format="%.5g")
@@ -214,7 +214,7 @@ def rules(table: pd.DataFrame) -> pd.DataFrame:
                  (pd.concat([fit[fit["encoder"] == names[i]] for i in draw.integers(len(names), size=len(names))]) for _ in range(400))]
         low, high = pd.Series(again).quantile([0.025, 0.975])
         tested = table[(table["metric"] == metric) & table["source"].isin(PHOTOGRAPHS)]
-        error = (tested["auc"] - predicted_auc(tested["ratio"], k)).abs().mean()
+        error = (tested["auc"] - _predicted_auc(tested["ratio"], k)).abs().mean()
         sure = tested[(tested["ci_low"] > 0.5) | (tested["ci_high"] < 0.5)]
         rows.append({"metric": metric, "features": FEATURES_OF[metric], "steepness": k, "ci_low": low, "ci_high": high, "error": error,
                      "constant": fit["auc"].mean(), "sure": len(sure), "above": int((sure["auc"] > 0.5).sum()),
@@ -228,9 +228,9 @@ def store() -> None:
     responses = pd.concat([pd.read_csv(CACHE/f"{s}-responses.csv") for s in sources], ignore_index=True)
     table = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-series.csv") for s in sources], ignore_index=True), responses)
     rule = rules(table)
-    table["predicted"] = predicted_auc(table["ratio"], table["metric"].map(rule.set_index("metric")["steepness"]))
+    table["predicted"] = _predicted_auc(table["ratio"], table["metric"].map(rule.set_index("metric")["steepness"]))
     moderate = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-moderate.csv") for s in (FIT, *PHOTOGRAPHS)], ignore_index=True), responses)
-    moderate["predicted"] = predicted_auc(moderate["ratio"], moderate["metric"].map(rule.set_index("metric")["steepness"]))
+    moderate["predicted"] = _predicted_auc(moderate["ratio"], moderate["metric"].map(rule.set_index("metric")["steepness"]))
     for frame, path in ((table, RESULTS/"encoder_series.csv"), (moderate, RESULTS/"encoder_series_moderate.csv"), (responses, RESULTS/"encoder_responses.csv"), (rule, assets_folder()/"encoder_rule.csv")):
         with atomic_write(path) as tmp: frame.to_csv(tmp, index=False, float_format="%.4g")
     print(rule.to_string())

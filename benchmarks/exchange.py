@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from invariant_metrics.core import InputError, rng, unknown
-from invariant_metrics.people.score_table import BLOCK_SIZE, ScoreTable, replicate_statistic
+from invariant_metrics.people.score_table import _BLOCK_SIZE, ScoreTable, replicate_statistic
 from invariant_metrics.people.statistics import Agreement, agreement_named
 from invariant_metrics.stats import student
 
@@ -46,7 +46,7 @@ def swap_test(
     swapped = np.vstack([np.zeros(count, bool), drawn]) # (1 + R, parts); row 0 is the data as they are
     weights = swapped.size if exchange == "cell" else len(swapped)*len(part)
     gaps = []
-    for block in np.array_split(swapped, -(-weights*2//BLOCK_SIZE)):
+    for block in np.array_split(swapped, -(-weights*2//_BLOCK_SIZE)):
         moved = block[:, part] # (r, N)
         # (2 r, N)
         both = np.concatenate([np.where(moved, pair[1], pair[0]), np.where(moved, pair[0], pair[1])])

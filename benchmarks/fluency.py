@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.edits.fluency import ENDS_OF_SCALE, DRAWS, FormAuc, FormJudge, form_judge, matched_foils, text_cases
+from invariant_metrics.edits.fluency import ENDS_OF_SCALE, _DRAWS, FormAuc, FormJudge, form_judge, matched_foils, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.word_edits import TextCase, word_edits
 from invariant_metrics.files import atomic_write
-from invariant_metrics.people.edit_sheets import edits_signature
+from invariant_metrics.people.edit_sheets import _edits_signature
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"fluency.csv"
 
@@ -46,7 +46,7 @@ def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJu
     for name in names:
         kind = word_edits[name].kind_in(task)
         foils = kind != "form" and name not in ENDS_OF_SCALE
-        found = matched_foils(name, cases, judge, draws=DRAWS if foils else 1)
+        found = matched_foils(name, cases, judge, draws=_DRAWS if foils else 1)
         if not len(found.before[0]): continue
         if not foils: found = found._replace(after=found.before, told=found.told[:0])
         row = {"family": name, "kind": kind, "level": 1, "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}
@@ -74,7 +74,7 @@ def main() -> None:
         fit = time.perf_counter() - began
         other = FormJudge("elsewhere", np.zeros(len(right), int), [away])
         table = fluency_table(edits_of(task), text_cases(right, source, judge.part), judge, task, {"elsewhere": other})
-        tables.append(table.assign(task=task, edits=edits_signature()))
+        tables.append(table.assign(task=task, edits=_edits_signature()))
         print(f"{task}: {len(right)} items, {fit:.1f} s for the models, {time.perf_counter() - began:.0f} s in all")
     whole = pd.concat(tables, ignore_index=True)
     shown = ["family", "kind", "n", "kept", *(f"{k}_{w}" for k in ("words", "tags", "elsewhere") for w in ("before", "after")), "told_before", "told_after"]

@@ -184,7 +184,7 @@ def agreement_measures(kit: Kit) -> dict[str, Callable]:
     import invariant_metrics as im
     from invariant_metrics.encoders.encoder import get_encoder
     from invariant_metrics.encoders.store import extract_features
-    from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
+    from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, _unit_moments
     from invariant_metrics.metrics.frechet import frechet_distance
     from invariant_metrics.metrics.gaussian import GaussianStats
     from invariant_metrics.metrics.inception_score import inception_score
@@ -213,7 +213,7 @@ def agreement_measures(kit: Kit) -> dict[str, Callable]:
     return {"fd, few rows": of_rows, "fd, rows": of_all_rows, "fd, moments": of_moments,
             "kid": lambda device: kid_distance(*both(device)), "mmd, polynomial": lambda device: mmd2(*both(device), kernel=Polynomial()),
             "mmd, RBF": lambda device: mmd2(*both(device), kernel=RBF(d**0.5)), "cmmd": lambda device: cmmd_distance(*both(device)),
-            "cmmd, moments": lambda device: moment_value(*map(unit_moments, both(device))), "precision, recall, density, coverage": neighbors,
+            "cmmd, moments": lambda device: moment_value(*map(_unit_moments, both(device))), "precision, recall, density, coverage": neighbors,
             "inception score": lambda device: inception_score(a.to(device)),
             "features, embedded": partial(features, "embedded"),
             **({} if kit.dry else {f"features, {name}": partial(features, name, untrained=True) for name in ("inception",)}),
@@ -311,7 +311,7 @@ def colorizer_task(kit: Kit, side: int, batch: int, width: int, invariants: tupl
 
 def pupil_task(kit: Kit, stage: str) -> Task:
     from invariant_metrics.models.multiplexed import LClip, LClipConfig, tiny_lclip
-    from invariant_metrics.training.distillation import PairData, Pupil, StagePlan, stage_batches, stage_loss, teacher_heads
+    from invariant_metrics.training.distillation import PairData, _Pupil, StagePlan, _stage_batches, _stage_loss, teacher_heads
     config = kit.size(LClipConfig(), tiny_lclip())
     batch = kit.size(1024 if stage == "vision" else 512, 4)
     n = 2*batch
@@ -323,11 +323,11 @@ def pupil_task(kit: Kit, stage: str) -> Task:
     plan = StagePlan(batch=batch, freeze_text=False)
     def make():
         torch.manual_seed(0)
-        pupil = Pupil(LClip(config), teacher_heads(data.teachers, config.dim))
+        pupil = _Pupil(LClip(config), teacher_heads(data.teachers, config.dim))
         pupil.log_scale.requires_grad_(False)
         if stage == "vision": pupil.student.text.requires_grad_(False)
         return pupil
-    return Task(make, stage_loss(stage, plan), stage_batches(data, stage, batch, 0, 1, int), batch)
+    return Task(make, _stage_loss(stage, plan), _stage_batches(data, stage, batch, 0, 1, int), batch)
 
 
 def words_of(entries: int):
@@ -428,7 +428,7 @@ def step(kit: Kit) -> None:
     "Where the time of a step of a small network goes: its parts, each alone."
     from invariant_metrics.models.colorizer import seeded
     from invariant_metrics.training.batches import to_device
-    from invariant_metrics.training.loop import FitPlan, Turn, take_turn, take_turn_unseen, total, weighted
+    from invariant_metrics.training.loop import FitPlan, Turn, take_turn, _take_turn_unseen, total, weighted
     tasks = {"colorizer, 64 pixels": lambda: colorizer_task(kit, *kit.size((64, 32, 20), (16, 2, 4))),
              "translator small": lambda: translator_task(kit, "small", *kit.size((500, 32, 12), (20, 4, 5)))}
     repeats = kit.size(30, 2)
@@ -448,7 +448,7 @@ def step(kit: Kit) -> None:
         parts = {"batch": lambda: task.batches(0), "to the device": lambda: to_device(batch, kit.device), "seed": seed, "slope": slope,
                  "slope, bfloat16": lambda: slope(torch.bfloat16), "clip": lambda: torch.nn.utils.clip_grad_norm_([*turn.parameters().values()], 1.0),
                  "optimizer": optimizer.step, "whole turn, looked at": lambda: take_turn(turn, turn.model, optimizer, {0: here}, 5, plan),
-                 "whole turn, not looked at": lambda: take_turn_unseen(turn, turn.model, optimizer, {0: here}, 5, plan, broken)}
+                 "whole turn, not looked at": lambda: _take_turn_unseen(turn, turn.model, optimizer, {0: here}, 5, plan, broken)}
         for part, call in parts.items():
             with kit.part(f"{name}, {part}"): kit.tell(f"{name}, {part}", ms=1e3*kit.seconds(call, repeats, 3))
         with kit.part(f"{name}, ten turns"):

@@ -32,7 +32,7 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.generators.generator import derived_seeds, get_generator
 from invariant_metrics.generators.kept_pictures import imagined
 from invariant_metrics.metrics.imagined import ImagineModel, imagine_vectors
-from invariant_metrics.training.text_to_image import claims_found, found_things, unseen_captions
+from invariant_metrics.training.text_to_image import _claims_found, found_things, unseen_captions
 from invariant_metrics.worlds.foils import foil_rows
 from invariant_metrics.worlds.scene_captions import relation_captions, scenes_with_captions
 
@@ -137,7 +137,7 @@ def drawn_scores(scheduler: str, steps: int, precision: str, pairs: tuple, seeds
         seconds = time.process_time() - start
         pictures = imagined(generator, target, derived_seeds(0, seeds, "target"), folder).flatten(0, 1)
     texts = [text for text in target for _ in range(seeds)]
-    found = pd.DataFrame([claims_found(text, things) for text, things in zip(texts, found_things(pictures/255))])
+    found = pd.DataFrame([_claims_found(text, things) for text, things in zip(texts, found_things(pictures/255))])
     rate = seeds*len({*pred} | {*target})/seconds # nearly: equal texts on one side are drawn once
     return {"image": made.image_scores().numpy(), "text-image": made.text_image_scores().numpy(), "found": found.mean(), "pictures/s": rate}
 

@@ -41,8 +41,8 @@ from plain_lclip import plain_text, plain_vision
 from ranking import forget_peak, resident
 from invariant_metrics.files import atomic_write
 from invariant_metrics.models import multiplexed
-from invariant_metrics.models.multiplexed import LClip, LClipConfig, MultiplexedTower, MultiplexedVision, PART, SharedAttention, fast_linear, pick_places
-from invariant_metrics.training.distillation import cosine_matrix, similarity_regulator, tower_loss
+from invariant_metrics.models.multiplexed import LClip, LClipConfig, _MultiplexedTower, _MultiplexedVision, PART, _SharedAttention, _fast_linear, _pick_places
+from invariant_metrics.training.distillation import _cosine_matrix, similarity_regulator, _tower_loss
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"lclip_speed.csv"
 COLUMNS = ["section", "network", "form", "threads", "parameters", "ms", "busy ms", "pairs/s", "pairs/s per million", "one pair ms", "difference", "memory MB",
@@ -260,7 +260,7 @@ def pairs(options) -> list[dict]:
 
 def folded_attention(self, x, own, mask=None, at=None):
     "Mixing folded into a fused kernel: queries of all heads side by side, and values weighted for every head."
-    q = self.project(pick_places(x, at), 0, 1)[0]
+    q = self.project(_pick_places(x, at), 0, 1)[0]
     k, v = self.project(x, 1, 3)
     batch, heads, places, size = k.shape
     before, after = own.mix_scores.weight*size**-.5, own.mix_weights.weight
@@ -268,7 +268,7 @@ def folded_attention(self, x, own, mask=None, at=None):
     wide_k = k.transpose(1, 2).flatten(2).unsqueeze(1).expand(-1, heads, -1, -1)                         # (B, i, T, h·d)
     wide_v = (v.unsqueeze(1)*after.T[None, :, :, None, None]).permute(0, 1, 3, 2, 4).flatten(3)          # (B, j, T, i·d)
     out = F.scaled_dot_product_attention(wide_q, wide_k, wide_v, scale=1.).sum(1)                        # (B, R, i·d)
-    return fast_linear(out, self.proj.weight, self.proj.bias)
+    return _fast_linear(out, self.proj.weight, self.proj.bias)
 
 
 def slow_linear(x, weight, bias=None, gelu=False):
@@ -276,17 +276,17 @@ def slow_linear(x, weight, bias=None, gelu=False):
     return F.gelu(out) if gelu else out
 
 
-def all_places(self, x, mask=None, at=None, forward=MultiplexedTower.forward): return pick_places(forward(self, x, mask), at)
+def all_places(self, x, mask=None, at=None, forward=_MultiplexedTower.forward): return _pick_places(forward(self, x, mask), at)
 
 
 def convolved(self, pixels): return self.patch(pixels).flatten(2).transpose(1, 2)
 
 
 PATCHES = {"without oneDNN": [(multiplexed, "fast_linear", slow_linear)],
-           "all places in the last layer": [(MultiplexedTower, "forward", all_places)],
+           "all places in the last layer": [(_MultiplexedTower, "forward", all_places)],
            "the whole batch at once": [(multiplexed, "in_parts", lambda x: False)],
-           "patches by convolution": [(MultiplexedVision, "patches", convolved)],
-           "mixing folded into fused attention": [(SharedAttention, "forward", folded_attention)]}
+           "patches by convolution": [(_MultiplexedVision, "patches", convolved)],
+           "mixing folded into fused attention": [(_SharedAttention, "forward", folded_attention)]}
 
 
 def patched(student: LClip, changes: list):
@@ -371,8 +371,8 @@ def training(options, batch: int = 8) -> list[dict]:
             for place, name, value in changes: stack.enter_context(mock.patch.object(place, name, value))
             images, texts = teach()
             own_images, own_texts = student.vision(pixels), student.text(tokens)
-            regulator = similarity_regulator(cosine_matrix(own_images, own_texts), cosine_matrix(images.clone(), texts.clone()))
-            (tower_loss(own_images, images.clone()) + tower_loss(own_texts, texts.clone()) + regulator).backward()
+            regulator = similarity_regulator(_cosine_matrix(own_images, own_texts), _cosine_matrix(images.clone(), texts.clone()))
+            (_tower_loss(own_images, images.clone()) + _tower_loss(own_texts, texts.clone()) + regulator).backward()
             optimizer.step()
             optimizer.zero_grad()
     ways = {"teacher's vectors kept": lambda: step(lambda: kept), "teacher run": lambda: step(taught),

@@ -15,7 +15,7 @@ import onnx
 import pandas as pd
 import torch
 
-from invariant_metrics.lclip.exported import TOWERS, _session, _to_int8, onnx_model
+from invariant_metrics.lclip.exported import _TOWERS, _session, _to_int8, _onnx_model
 from invariant_metrics.metrics.caption import WEIGHT
 from invariant_metrics.models.multiplexed import LClip, LClipConfig
 from invariant_metrics.people.statistics import kendall_b
@@ -71,13 +71,13 @@ def main() -> None:
     row, first = measured("PyTorch, float32", weights, by_torch, given, None)
     rows = [row]
     with tempfile.TemporaryDirectory() as folder:
-        for tower, name in TOWERS.items():
-            onnx.save(onnx_model(getattr(student, tower), given[tower][:2], name, axes[tower]), Path(folder, f"{tower}-float32.onnx"))
+        for tower, name in _TOWERS.items():
+            onnx.save(_onnx_model(getattr(student, tower), given[tower][:2], name, axes[tower]), Path(folder, f"{tower}-float32.onnx"))
             _to_int8(Path(folder, f"{tower}-float32.onnx"), Path(folder, f"{tower}-int8.onnx"))
         for form in ("float32", "int8"):
-            files = {tower: Path(folder, f"{tower}-{form}.onnx") for tower in TOWERS}
+            files = {tower: Path(folder, f"{tower}-{form}.onnx") for tower in _TOWERS}
             sessions = {tower: _session(file, threads) for tower, file in files.items()}
-            def by_onnx(items): return {tower: sessions[tower].run(None, {TOWERS[tower]: x.numpy()})[0] for tower, x in items.items()}
+            def by_onnx(items): return {tower: sessions[tower].run(None, {_TOWERS[tower]: x.numpy()})[0] for tower, x in items.items()}
             rows.append(measured(f"ONNX, {form}", sum(f.stat().st_size for f in files.values())/1e6, by_onnx, given, first)[0])
     pd.DataFrame(rows).to_csv(Path(__file__).parents[1]/"nbs/results/lclip_export.csv", index=False)
 

@@ -17,8 +17,8 @@ from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.people.agreement import AgreementDesign
-from invariant_metrics.people.measurement import AGAIN, MEASURED, ScoreCube, check_methods, concurrent_rows, consistency_rows
-from invariant_metrics.people.measurement import construct_rows, load_criteria, measurement, score_cube, stability_rows
+from invariant_metrics.people.measurement import _AGAIN, MEASURED, ScoreCube, _check_methods, _concurrent_rows, _consistency_rows
+from invariant_metrics.people.measurement import _construct_rows, load_criteria, measurement, _score_cube, _stability_rows
 from invariant_metrics.people.metric_scores import score_outputs
 from invariant_metrics.people.statistics import AGREEMENTS
 
@@ -45,12 +45,12 @@ def summeval(data: Path) -> pd.DataFrame: # the table of `measurement` for metri
 
 def ours_for(generalize: str, cube: ScoreCube, metrics: list[str], methods: pd.DataFrame) -> pd.DataFrame: # MEASURED
     design = AgreementDesign(AGREEMENTS["tau_b"], "system", generalize, 1000, 0, 0.95)
-    stable = [row for row in stability_rows(cube, metrics, design) if row["unit"] == "system"]
-    pairs = construct_rows(cube, check_methods(methods, cube.names), design)[1]
+    stable = [row for row in _stability_rows(cube, metrics, design) if row["unit"] == "system"]
+    pairs = _construct_rows(cube, _check_methods(methods, cube.names), design)[1]
     pairs = [dict(zip(MEASURED, ("construct", p["first"], p["second"], "tau_b", "system", generalize, p["value"], p["ci_low"], p["ci_high"], p["kind"])))
              for p in pairs if p["kind"] != "reliability"]
-    near = concurrent_rows(cube, metrics, EXPERTS[:4], design)
-    return pd.DataFrame([*stable, *consistency_rows(cube, [*metrics, *EXPERTS], design), *pairs, *near])
+    near = _concurrent_rows(cube, metrics, EXPERTS[:4], design)
+    return pd.DataFrame([*stable, *_consistency_rows(cube, [*metrics, *EXPERTS], design), *pairs, *near])
 
 
 def metriceval(folder: Path) -> pd.DataFrame: # MEASURED and what MetricEval says
@@ -59,7 +59,7 @@ def metriceval(folder: Path) -> pd.DataFrame: # MEASURED and what MetricEval say
     first, second = (pd.read_csv(folder/"data"/f"{name}.csv") for name in ("metric_scores_long", "metric_scores_long_2nd_run"))
     metrics = [c for c in first if c not in ("test_id", "model_id", *EXPERTS)]
     runs = [run.rename(columns={"test_id": "item", "model_id": "system"}).set_index(["item", "system"]) for run in (first, second)]
-    cube, _ = score_cube(runs[0].join(runs[1][metrics].add_suffix(AGAIN)))
+    cube, _ = _score_cube(runs[0].join(runs[1][metrics].add_suffix(_AGAIN)))
     methods = pd.DataFrame({"score": EXPERTS, "trait": TRAITS*3, "method": [f"Expert_{k}" for k in (1, 2, 3) for _ in TRAITS]})
     ours = pd.concat([ours_for(generalize, cube, metrics, methods) for generalize in ("items", "both")], ignore_index=True)
     stability, (alphas, errors) = theirs.metric_stability(first, second), theirs.metric_consistency(first)

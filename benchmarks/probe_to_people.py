@@ -34,9 +34,9 @@ from invariant_metrics.metrics.violation import paraphrase_from_memory
 from invariant_metrics.people.agreement import agreement
 from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricScores, score_outputs
-from invariant_metrics.probes.own_texts import OwnItem, deal_references, edit_items
+from invariant_metrics.probes.own_texts import _OwnItem, _deal_references, edit_items
 from invariant_metrics.probes.tables import MATCHED
-from invariant_metrics.probes.worlds import EditedTexts, as_references, text_sentinels
+from invariant_metrics.probes.worlds import EditedTexts, _as_references, text_sentinels
 from invariant_metrics.stats import auc, student_interval
 
 PLACE = Path(__file__).parent.parent/"nbs"/"results"
@@ -62,7 +62,7 @@ LENGTH_SHARE = 0.5 # the bonus for a text as long as its reference
 
 def _mixture(metric: Metric, whole: float) -> Metric: # whole: the best value of the metric
     def share(pred, target): # of the length of the first reference, at most 1
-        counts = [(len(p.split()), max(len(as_references(t)[0].split()), 1)) for p, t in zip(pred, target)]
+        counts = [(len(p.split()), max(len(_as_references(t)[0].split()), 1)) for p, t in zip(pred, target)]
         return torch.tensor([min(a/b, 1.0) for a, b in counts], dtype=torch.float64)
     def phi(pred, target, source=None):
         rows = metric.check_rows(metric.compare(metric.phi(pred, target, source)), len(pred))
@@ -100,7 +100,7 @@ def metric_bank(references: Sequence, # a reference or several of each item: wha
     found = [get_metric(name) for name in _NAMES]
     # chrf itself has 2
     found += [_renamed(get_metric("chrf", beta=beta), f"chrf-beta{beta}") for beta in (1, 3)]
-    found.append(get_metric("cider-d", df=document_frequencies([as_references(r) for r in references])))
+    found.append(get_metric("cider-d", df=document_frequencies([_as_references(r) for r in references])))
     for layer in BERT_LAYERS:
         for part in "prf":
             metric = get_metric(f"bertscore-{part}", weights=encoder, layer=layer)
@@ -334,7 +334,7 @@ def some_of(judged: Judgments, size: int) -> Judgments: # so many items of it, a
     return Judgments(judged.name, scores, judged.higher_is_better, outputs, None, judged.scale)
 
 
-def items_of(judged: Judgments, size: int, most: int = 4) -> list[OwnItem]: # most: references of an item
+def items_of(judged: Judgments, size: int, most: int = 4) -> list[_OwnItem]: # most: references of an item
     generator, found, seen = rng(0, "probe-to-people", "items"), [], set()
     outputs = judged.outputs.iloc[generator.permutation(len(judged.outputs))]
     for row in outputs.itertuples():
@@ -343,7 +343,7 @@ def items_of(judged: Judgments, size: int, most: int = 4) -> list[OwnItem]: # mo
         seen.add(references)
         several = len({r.strip().lower() for r in references}) > 1
         drawn = [references[k] for k in generator.permutation(len(references))[:most + 1]]
-        item = deal_references(row.item, drawn, generator, None if several else row.output)
+        item = _deal_references(row.item, drawn, generator, None if several else row.output)
         if item.base: found.append(item)
         if len(found) == size: break
     return found
@@ -359,7 +359,7 @@ def keep(name: str, make: Callable, again: bool = False) -> pd.DataFrame: # what
     return found
 
 
-def bank_of(judged: Judgments, items: list[OwnItem], task: str): # both parts of a collection count documents in the same references
+def bank_of(judged: Judgments, items: list[_OwnItem], task: str): # both parts of a collection count documents in the same references
     every = dict.fromkeys(tuple(r) for r in judged.outputs["references"])
     bank = metric_bank([*every, *(i.targets for i in items)])
     return [m for m in bank if task != "summarization" or m.name != "ter"] # TER takes a second for a summary
@@ -384,7 +384,7 @@ def agreements(judged: Judgments, table: pd.DataFrame) -> pd.DataFrame: # metric
     return pd.DataFrame(rows, columns=["metric", "replicate", "value"])
 
 
-def profiles(items: list[OwnItem], bank, task: str, names: list[str]) -> pd.DataFrame: # as of `edit_profile`
+def profiles(items: list[_OwnItem], bank, task: str, names: list[str]) -> pd.DataFrame: # as of `edit_profile`
     texts = edit_items(items, names, LEVELS, 0, task)
     groups = {key: group for key, group in texts.groups.items() if key[0] != "valid"} # those of the probe itself are not needed
     return edit_profile(replace(texts, groups=groups, source=None).scored(bank), bank)

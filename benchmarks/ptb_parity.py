@@ -70,7 +70,7 @@ def measure(sentences: list[str]) -> dict:
     sentences = list(dict.fromkeys(" ".join(text.split()) for text in sentences))
     tokens._piece.cache_clear()
     start = time.process_time()
-    ours = [tokens.caption_tokens(text) for text in sentences]
+    ours = [tokens._caption_tokens(text) for text in sentences]
     ours_s = time.process_time() - start
     lines, java_s = java(sentences)
     every_other, _ = java([line for text in sentences for line in (text, "")]) # each line followed by an empty one

@@ -27,7 +27,7 @@ from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.wordnet import path_similarities, steps_table
 from invariant_metrics.files import atomic_write
 from invariant_metrics.rankings.concepts import concepts_of
-from invariant_metrics.rankings.explain import concept_overlap, explain_failures, match_exclusive
+from invariant_metrics.rankings.explain import concept_overlap, explain_failures, _match_exclusive
 from invariant_metrics.rankings.ranks import rank_vectors
 from invariant_metrics.rankings.rules import association_rules
 
@@ -256,7 +256,7 @@ def drawn(n: int): return drawn_annotations(n)
 
 def similarity_of_exclusive(concepts, truth, retrieved):
     "NCS of failures, everything included: overlap, similarities, matchings."
-    return match_exclusive(concepts, concept_overlap(concepts, truth, retrieved))
+    return _match_exclusive(concepts, concept_overlap(concepts, truth, retrieved))
 
 
 def nltk_reader(copy: Path):

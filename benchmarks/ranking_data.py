@@ -19,7 +19,7 @@ import invariant_metrics as im
 from invariant_metrics.core import few_threads
 from invariant_metrics.files import atomic_write
 from invariant_metrics.rankings.failure_classes import CLASSES
-from invariant_metrics.rankings.table import ratio_influence
+from invariant_metrics.rankings.table import _ratio_influence
 from invariant_metrics.rankings.rank_task import RankingTask
 from invariant_metrics.stats import student, student_interval
 
@@ -45,7 +45,7 @@ def _compared(a: pd.DataFrame, b: pd.DataFrame, name: str, of: str, queries: int
     found = []
     for side in (a, b):
         x, judged, failed = _marks_of(side, name, queries)
-        found.append(ratio_influence(x, judged if of == "failures" else np.maximum(judged, 1 - failed)))
+        found.append(_ratio_influence(x, judged if of == "failures" else np.maximum(judged, 1 - failed)))
     (one, moved), (two, other) = found
     return one, two, moved - other
 

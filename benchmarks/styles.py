@@ -19,9 +19,9 @@ from invariant_metrics.worlds.scenes import make_scenes, oracle_violation, recol
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.people.assign import assign
 from invariant_metrics.edits.colors import Items, at_strength, perturbations
-from invariant_metrics.people.styles import corrected_interval, corrected_replicates, distance_replicates
-from invariant_metrics.people.styles import real_side, row_correlation, style_agreement
-from invariant_metrics.people.styles import style_features, style_images
+from invariant_metrics.people.styles import _corrected_interval, _corrected_replicates, _distance_replicates
+from invariant_metrics.people.styles import _real_side, _row_correlation, style_agreement
+from invariant_metrics.people.styles import _style_features, _style_images
 from invariant_metrics.metrics.frechet import frechet_distance
 from invariant_metrics.metrics.kernel import Polynomial
 from invariant_metrics.metrics.mmd import mmd2
@@ -57,7 +57,7 @@ def speed(styles: int = 20, inputs: int = 25, photos: int = 100, reps: int = 100
         x, y = (torch.randn(*size, width, generator=torch_rng).double() for size in ((styles, inputs), (photos,)))
         for metric, one in (("FID", frechet_distance), ("KID", lambda a, b, w, z: mmd2(a, b, w, z, kernel=Polynomial()))):
             start = time.process_time()
-            at_once = distance_replicates(metric, x, real_side(y, v, "keep"), u, "keep")
+            at_once = _distance_replicates(metric, x, _real_side(y, v, "keep"), u, "keep")
             middle = time.process_time()
             loop = np.array([[one(rows, y, a, b) for rows in x] for a, b in zip(u[:few], v[:few])])
             looped = (time.process_time() - middle)*reps/few
@@ -102,12 +102,12 @@ def covered(seed: int, blind: float, inputs: int, metric: str = "FID", reps: int
     people, score = truth(w, metric)
     x, y, said = sample(w, seed, inputs, photos, labels=3)
     u, v = (np.concatenate([np.ones((1, n)), bootstrap_weights(n, reps, rng(seed, n, "boot"))]) for n in (inputs, photos))
-    drawn = -distance_replicates(metric, x, real_side(y, torch.from_numpy(v)), torch.from_numpy(u))
-    r, less = row_correlation(u @ said.T/inputs, drawn), corrected_replicates(u @ said.T/inputs, drawn)
+    drawn = -_distance_replicates(metric, x, _real_side(y, torch.from_numpy(v)), torch.from_numpy(u))
+    r, less = _row_correlation(u @ said.T/inputs, drawn), _corrected_replicates(u @ said.T/inputs, drawn)
     first, r, few = r[0], r[1:], r[1:26]
-    goal = float(row_correlation(people, score))
+    goal = float(_row_correlation(people, score))
     forms = {"percentile": interval(first, r), "normal, at the median": normal_interval(np.median(r), r.std(ddof=1)),
-             "normal, at r": normal_interval(first, r.std(ddof=1)), "corrected": corrected_interval(less[1:]),
+             "normal, at r": normal_interval(first, r.std(ddof=1)), "corrected": _corrected_interval(less[1:]),
              "percentile of 25": interval(first, few), "normal of 25": normal_interval(np.median(few), few.std(ddof=1)), "25, spread/√25": normal_interval(np.median(few), few.std(ddof=1)/5)}
     return [dict(metric=metric, inputs=inputs, blind=blind, form=form, truth=goal, r=first, median=np.median(r), corrected=less[0],
                  hit=ci.low <= goal <= ci.high, below=ci.high < goal, width=ci.high - ci.low) for form, ci in forms.items()]
@@ -145,14 +145,14 @@ def made_styles(inputs: int = 25, size: int = 64, seed: int = 3) -> tuple[dict, 
 def scenes(weights: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
     "The published design, 25 inputs, 20 styles, 60 evaluators, on scenes: the rows of Table 1 for several networks; the styles."
     styles, wrong = made_styles()
-    pictures = style_images(styles, make_scenes(100, size=64, seed=4).rgb)
+    pictures = _style_images(styles, make_scenes(100, size=64, seed=4).rgb)
     chance = {name: 1/(1 + np.exp(-(1.5 - 0.35*v))) for name, v in wrong.items()}
     labels = simulate_labels(assign(pictures.inputs, pictures.styles, 60, 25, seed=1), chance, seed=1)
     nets = {"embedded": get_encoder("embedded"), "embedded, random weights": get_encoder("embedded", untrained=True)}
     if weights: nets = {"Inception": get_encoder("inception", weights=weights), **nets}
     tables, hype = [], None
     for name, net in nets.items():
-        features = style_features(pictures, net, batch=25)
+        features = _style_features(pictures, net, batch=25)
         for reps, target in ((1000, "inputs"), (25, "inputs"), (1000, "styles too")):
             found = style_agreement(features, labels, pictures.styles, pictures.inputs, reps=reps, new_styles=target != "inputs")
             tables.append(found.table.assign(network=name, reps=reps, target=target))

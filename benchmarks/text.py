@@ -32,7 +32,7 @@ from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.cider import cider_d
 from invariant_metrics.metrics.ngram import corpus_bleu
 from invariant_metrics.metrics.rouge import rouge_l
-from invariant_metrics.metrics.sacre import chrf_rows, chrf_score, ter_rows, ter_score
+from invariant_metrics.metrics.sacre import _chrf_rows, _chrf_score, _ter_rows, _ter_score
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"text.csv"
 COLUMNS = ["name", "work", "method", "n", "runs", "seconds", "added MB", "quantity", "required", "found", "ok", "value", "difference"]
@@ -96,10 +96,10 @@ WORKS = {
     "rouge-l:raw": (lambda hyp, refs: float(rouge_l(hyp, refs).mean()), "pycocoevalcap", partial(by_caption_code, "rouge-l", True)),
     "cider-d": (lambda hyp, refs: float(cider_d(hyp, refs, "none").mean()), "pycocoevalcap", partial(by_caption_code, "cider-d", False)),
     "cider-d:raw": (lambda hyp, refs: float(cider_d(hyp, refs).mean()), "pycocoevalcap", partial(by_caption_code, "cider-d", True)),
-    "chrf:raw": (lambda hyp, refs: chrf_score(chrf_rows(hyp, refs).sum(0)[None]).item(), "sacrebleu", partial(by_sacrebleu, lambda m: m.CHRF())),
-    "chrf++:raw": (lambda hyp, refs: chrf_score(chrf_rows(hyp, refs, word_order=2).sum(0)[None]).item(), "sacrebleu",
+    "chrf:raw": (lambda hyp, refs: _chrf_score(_chrf_rows(hyp, refs).sum(0)[None]).item(), "sacrebleu", partial(by_sacrebleu, lambda m: m.CHRF())),
+    "chrf++:raw": (lambda hyp, refs: _chrf_score(_chrf_rows(hyp, refs, word_order=2).sum(0)[None]).item(), "sacrebleu",
                    partial(by_sacrebleu, lambda m: m.CHRF(word_order=2))),
-    "ter:raw": (lambda hyp, refs: ter_score(ter_rows(hyp, refs).sum(0)[None]).item(), "sacrebleu", partial(by_sacrebleu, lambda m: m.TER()))}
+    "ter:raw": (lambda hyp, refs: _ter_score(_ter_rows(hyp, refs).sum(0)[None]).item(), "sacrebleu", partial(by_sacrebleu, lambda m: m.TER()))}
 
 
 # sections

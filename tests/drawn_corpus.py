@@ -15,7 +15,7 @@ import numpy as np
 
 from invariant_metrics.core import rng, spans
 from invariant_metrics.data.annotations import Annotations, Objects
-from invariant_metrics.data.wordnet import ancestor_columns, synset_name, synset_number, wordnet
+from invariant_metrics.data.wordnet import _ancestor_columns, synset_name, synset_number, wordnet
 from invariant_metrics.rankings.concepts import Concepts
 from invariant_metrics.rankings.explain import concept_overlap
 
@@ -34,7 +34,7 @@ def drawn_words(seed: int) -> tuple[list[str], list[str]]: # names, synset of ea
     "Everyday things first, then other things and beings by chance."
     wn = wordnet()
     nouns = np.flatnonzero(wn.parts["kind"] == 0)
-    columns = ancestor_columns(wn, nouns)
+    columns = _ancestor_columns(wn, nouns)
     held = np.add.reduceat((columns.above == synset_number(wn, "whole.n.02")).astype(int), columns.start[:-1]) > 0
     names = dict.fromkeys(EVERYDAY)
     for i in rng(seed, "nouns").permutation(nouns[held]).tolist():

@@ -12,8 +12,8 @@ from scipy import stats
 
 import invariant_metrics as im
 from commands import cli
-from invariant_metrics.advice.practice import ComparisonPlan, Reactions, broken_pool, item_difference, paired_t, power_of, practice, simulate_cases
-from invariant_metrics.advice.run_advice import advise, read_mix, world_texts
+from invariant_metrics.advice.practice import ComparisonPlan, Reactions, _broken_pool, _item_difference, _paired_t, power_of, practice, _simulate_cases
+from invariant_metrics.advice.run_advice import advise, _read_mix, _world_texts
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics.metric import PairedMetric, Rows, get_metric
 from invariant_metrics.probes.own_texts import ALTERNATIVE
@@ -58,7 +58,7 @@ def test_the_power_of_counting_is_that_of_all_cases_enumerated():
 @pytest.mark.parametrize("items, more", [(40, .1), (100, .05), (300, .02)])
 def test_simulated_counting_has_the_binomial_power(items, more):
     exact = counted_power(items, more)
-    assert simulate_cases(reactions(1, 0), "f", items, more, 3000).mean() == pytest.approx(exact, abs=4*(exact*(1 - exact)/3000)**.5 + 1e-9)
+    assert _simulate_cases(reactions(1, 0), "f", items, more, 3000).mean() == pytest.approx(exact, abs=4*(exact*(1 - exact)/3000)**.5 + 1e-9)
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
@@ -73,21 +73,21 @@ def test_simulation_formula_and_normal_power_agree(sign):
 
 def test_without_a_reaction_only_chance_is_seen_and_no_number_of_items_helps():
     r = reactions(0.0, 1.0)
-    assert simulate_cases(r, "f", 100, .2, 4000).mean() == pytest.approx(.025, abs=.01)
+    assert _simulate_cases(r, "f", 100, .2, 4000).mean() == pytest.approx(.025, abs=.01)
     assert practice(r, "f", ComparisonPlan(100, .2)).needed == np.inf
 
 
 def test_the_paired_test_is_scipys_and_the_packages():
     draw = np.random.default_rng(1)
     a, b = torch.from_numpy(draw.normal(size=(3, 30))), torch.from_numpy(draw.normal(size=(3, 30)))
-    assert paired_t(number(), a, b) == pytest.approx(stats.ttest_rel(a, b, axis=1).statistic)
+    assert _paired_t(number(), a, b) == pytest.approx(stats.ttest_rel(a, b, axis=1).statistic)
     pool = lambda sums: 100*sums[:, 0]/sums[:, 1]
     ratio = number("ratio", pool=pool, per_item=lambda rows: rows[:, 0])
     rows = [torch.from_numpy(draw.uniform(1, 2, (40, 2))) for _ in range(2)]
     found = paired_difference(ratio, *map(Rows, rows), method="influence")
-    t_value, = paired_t(ratio, *(x[None] for x in rows))
+    t_value, = _paired_t(ratio, *(x[None] for x in rows))
     assert (found.ci.high - found.ci.low)/2 == pytest.approx(stats.t.ppf(.975, 39)*abs(found.value/t_value), rel=.03)
-    assert paired_t(number(), torch.ones(1, 5).double(), torch.ones(1, 5).double()) == 0
+    assert _paired_t(number(), torch.ones(1, 5).double(), torch.ones(1, 5).double()) == 0
 
 
 def test_a_corpus_metric_moves_as_its_influences_say():
@@ -99,7 +99,7 @@ def test_a_corpus_metric_moves_as_its_influences_say():
     r = Reactions(bleu, own, {"noun": (np.arange(12), broken)}, rival)
     step = 1e-4
     value = lambda rows: float(bleu.pool(rows.sum(0)[None])[0])
-    assert item_difference(r, "noun", step).mean[0] == pytest.approx(value(own) - value(own + step*(broken - own)), rel=1e-2)
+    assert _item_difference(r, "noun", step).mean[0] == pytest.approx(value(own) - value(own + step*(broken - own)), rel=1e-2)
     found = practice(r, "noun", ComparisonPlan(60, .3, 300))
     assert found.cases == pytest.approx(found.formula, abs=.15)
 
@@ -107,13 +107,13 @@ def test_a_corpus_metric_moves_as_its_influences_say():
 def test_a_mix_weighs_families_and_not_their_items():
     base = torch.zeros(100, dtype=torch.float64)
     r = Reactions(number(), base, {"many": (np.arange(100), base), "few": (np.arange(4), base[:4] - 8)})
-    assert broken_pool(r, {"many": 3, "few": 1}).chance[100:].sum() == pytest.approx(.25)
-    assert item_difference(r, {"many": 3, "few": 1}, .5).mean[0] == pytest.approx(.5*.25*8)
-    with pytest.raises(InputError, match="family"): broken_pool(r, {"fewer": 1})
+    assert _broken_pool(r, {"many": 3, "few": 1}).chance[100:].sum() == pytest.approx(.25)
+    assert _item_difference(r, {"many": 3, "few": 1}, .5).mean[0] == pytest.approx(.5*.25*8)
+    with pytest.raises(InputError, match="family"): _broken_pool(r, {"fewer": 1})
 
 
 def test_intervals_of_cases_cover_the_power_of_another_probe():
-    truth = power_of(item_difference(reactions(1.0, 1.0, 200_000), "f", .1), 250)[0]
+    truth = power_of(_item_difference(reactions(1.0, 1.0, 200_000), "f", .1), 250)[0]
     inside = 0
     for seed in range(40):
         found = practice(reactions(1.0, 1.0, 60, seed=seed), "f", ComparisonPlan(250, .1, 200, seed=seed), reps=100)
@@ -206,16 +206,16 @@ def test_profiles_keep_axes_apart_and_count_families_once():
 
 
 def test_worlds_and_mixes():
-    assert all(2 <= len(set(refs)) <= 5 for refs in world_texts("translation", 20).values())
-    with pytest.raises(InputError, match="--target"): world_texts("summarization", 5)
-    with pytest.raises(InputError, match="like entity-replaced=3"): read_mix("negation")
-    with pytest.raises(InputError, match="not all of them 0"): read_mix({"negation": 0})
+    assert all(2 <= len(set(refs)) <= 5 for refs in _world_texts("translation", 20).values())
+    with pytest.raises(InputError, match="--target"): _world_texts("summarization", 5)
+    with pytest.raises(InputError, match="like entity-replaced=3"): _read_mix("negation")
+    with pytest.raises(InputError, match="not all of them 0"): _read_mix({"negation": 0})
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     place = tmp_path_factory.mktemp("advice")
-    texts = world_texts("translation", 40)
+    texts = _world_texts("translation", 40)
     for k in range(3): (place/f"ref{k}.txt").write_text("\n".join(t[k % len(t)] for t in texts.values()))
     (place/"counts.csv").write_text("family,count\nentity-replaced,3\nphrase-removed,1\n")
     return place
@@ -271,7 +271,7 @@ def test_advice_from_a_probe_is_the_formula_on_what_it_measured(probed):
     found = advise("captioning", probe=folder, items=300, more=.04)
     table = found.table.set_index(["family", "metric"])
     for family, metric in (("negation", "good"), ("negation", "bad"), ("my:edit", "good"), ("my:edit", "bad")):
-        difference = item_difference(known[metric], family, .04)
+        difference = _item_difference(known[metric], family, .04)
         row = table.loc[[(family, metric)]].iloc[0]
         assert row["cases"] == pytest.approx(power_of(difference, 300)[0], abs=1e-6) and row["low"] <= row["cases"] <= row["high"]
         assert row["difference"] == pytest.approx(difference.mean[0])

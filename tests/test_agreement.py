@@ -21,10 +21,10 @@ from invariant_metrics.stats import benjamini_hochberg
 from invariant_metrics.people.draws import draw_replicates, p_value, standard_errors
 from invariant_metrics.people.score_table import replicate_statistic
 from invariant_metrics.stats import holm
-from invariant_metrics.people.agreement import compact_letters
+from invariant_metrics.people.agreement import _compact_letters
 from invariant_metrics.people.statistics import AGREEMENTS, calibrated_accuracy
 from invariant_metrics.metrics.metric import Rows, get_metric
-from invariant_metrics.scoring.inference import bootstrap_replicates
+from invariant_metrics.scoring.inference import _bootstrap_replicates
 from real_data import data_path, lines
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
@@ -377,7 +377,7 @@ def test_the_gap_of_the_wmt_statistic_is_said_and_asked_for():
 def test_two_metrics_share_a_letter_exactly_if_they_do_not_differ():
     "Every table of up to five metrics, and random ones of up to 30; no letter is held by a part of those who hold another one."
     def check(differ):
-        letters = [set(re.findall(r"[a-zA-Z]\d*", found)) for found in compact_letters(differ)]
+        letters = [set(re.findall(r"[a-zA-Z]\d*", found)) for found in _compact_letters(differ)]
         share = np.array([[bool(a & b) for b in letters] for a in letters])
         assert (share == ~differ).all()
         held = [frozenset(row for row, own in enumerate(letters) if letter in own) for letter in set().union(*letters)]
@@ -434,11 +434,11 @@ def test_published_bootstrap_and_randomization_of_wmt17():
     The first is one-sided in effect: the share of |difference| - mean |difference| above the observed one; the second two-sided."""
     bleu, rows, expected = wmt17()
     base, B = rows.pop(expected["baseline"]), 1000
-    own = bootstrap_replicates(bleu, Rows(base), B, 7)
+    own = _bootstrap_replicates(bleu, Rows(base), B, 7)
     swap = rng(7, "randomization").integers(0, 2, (B, len(base))).astype(float)
     for name, other in rows.items():
         observed = abs(bleu.pool(other.sum(0)[None])[0] - bleu.pool(base.sum(0)[None])[0])
-        gaps = np.abs(bootstrap_replicates(bleu, Rows(other), B, 7) - own)
+        gaps = np.abs(_bootstrap_replicates(bleu, Rows(other), B, 7) - own)
         moved = swap @ (other - base)
         changed = np.abs(bleu.pool(base.sum(0) + moved) - bleu.pool(other.sum(0) - moved))
         share = lambda found: (1 + (found > observed).sum())/(B + 1)

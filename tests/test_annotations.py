@@ -9,8 +9,8 @@ import pytest
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.annotation_files import AnnotationFile, load_annotations, recognize_annotations, stream_json
-from invariant_metrics.data.annotations import annotate, clip_boxes, scene_annotations
+from invariant_metrics.data.annotation_files import AnnotationFile, load_annotations, _recognize_annotations, _stream_json
+from invariant_metrics.data.annotations import annotate, _clip_boxes, scene_annotations
 from invariant_metrics.data.wordnet import synset_number, wordnet
 from invariant_metrics.worlds.scenes import make_scenes
 
@@ -93,15 +93,15 @@ def test_what_cannot_be_meant_is_one_line_with_its_place():
 
 def test_boxes_are_cut_or_lost_and_counted_and_what_was_mended_is_told():
     boxes = np.array([[0, 0, 10, 8], [-3, -2, 5, 5], [8, 6, 9, 9], [10, 0, 3, 3], [1, 1, 0, 4], [1, 1, -2, 4], [9.7, 0, .6, 1], [NAN] * 4])
-    out, cut, lost = clip_boxes(boxes, np.array([[10, 8]] * 8))
+    out, cut, lost = _clip_boxes(boxes, np.array([[10, 8]] * 8))
     assert np.array_equal(out[:3], np.float32([[0, 0, 10, 8], [0, 0, 2, 3], [8, 6, 2, 2]]))
     assert cut.tolist() == [False, True, True, False, False, False, False, False]  # 0.3 of a pixel is a rounding
     assert lost.tolist() == [False, False, False, True, True, True, False, False] and np.isnan(out[lost | np.isnan(boxes[:, 0])]).all()
-    free, *_ = clip_boxes(boxes[2:4], np.zeros((2, 2), int)) # no size known: nothing to be cut at the right
+    free, *_ = _clip_boxes(boxes[2:4], np.zeros((2, 2), int)) # no size known: nothing to be cut at the right
     assert np.array_equal(free, np.float32(boxes[2:4]))
     many = np.random.default_rng(0).uniform(-20, 120, (2**18 + 5, 4))
-    parts = [clip_boxes(many[rows], np.full((len(many[rows]), 2), 100)) for rows in (slice(0, 2**17), slice(2**17, None))]
-    for whole, *halves in zip(clip_boxes(many, np.full((len(many), 2), 100)), *parts): assert np.array_equal(whole, np.concatenate(halves), equal_nan=True)
+    parts = [_clip_boxes(many[rows], np.full((len(many[rows]), 2), 100)) for rows in (slice(0, 2**17), slice(2**17, None))]
+    for whole, *halves in zip(_clip_boxes(many, np.full((len(many), 2), 100)), *parts): assert np.array_equal(whole, np.concatenate(halves), equal_nan=True)
     held = annotate([{"id": 1, "width": 10, "height": 8, "captions": ["a", " "], "attributes": [("dog", "")],
                       "objects": [{"name": "Big  Dog", "box": [8, 0, 9, 9]}, {"name": "dog", "box": [50, 0, 1, 1]}, {"name": " "}]}, {"id": 2}])
     assert held.notes == ("left out, empty captions: 1", "left out, attributes with an empty word: 1", "left out, objects without a name: 1",
@@ -137,14 +137,14 @@ def test_streams_equal_json_on_every_layout_and_any_size_of_pieces(tmp_path, mon
     layouts = {"list": (values, [(None, v) for v in values]), "empty": ([], []), "none": ({}, []),
                "mixed": ({"info": {"a": [1]}, "n": 12, "many": values, "no": []}, [("info", {"a": [1]}), ("n", 12), *(("many", v) for v in values)])}
     for pieces in (1, 7, 2**18):
-        monkeypatch.setattr("invariant_metrics.data.annotation_files.PIECE", pieces)
+        monkeypatch.setattr("invariant_metrics.data.annotation_files._PIECE", pieces)
         for name, (content, expected) in layouts.items():
             for looks in ({}, {"indent": 2}, {"separators": (",", ":"), "ensure_ascii": False}):
                 path = tmp_path/f"{name}.json"
                 path.write_text(json.dumps(content, **looks), encoding="utf-8")
-                assert [*stream_json(path)] == expected, (pieces, name, looks)
+                assert [*_stream_json(path)] == expected, (pieces, name, looks)
         (tmp_path/"lines.jsonl").write_text("\n".join(json.dumps(v) for v in values) + "\n\n")
-        assert [v for _, v in stream_json(tmp_path/"lines.jsonl")] == values
+        assert [v for _, v in _stream_json(tmp_path/"lines.jsonl")] == values
 
 
 def test_streaming_does_not_hold_the_tree(tmp_path):
@@ -155,7 +155,7 @@ def test_streaming_does_not_hold_the_tree(tmp_path):
     (tmp_path/"objects.json").write_text("[" + ",".join(entries[:56]) + "]")
     assert (tmp_path/"long.json").stat().st_size > 10 * 2**20
     peaks = []
-    for read in (lambda: sum(1 for _ in stream_json(tmp_path/"long.json")), lambda: load_annotations(tmp_path/"objects.json")):
+    for read in (lambda: sum(1 for _ in _stream_json(tmp_path/"long.json")), lambda: load_annotations(tmp_path/"objects.json")):
         tracemalloc.start()
         read()
         peaks.append(tracemalloc.get_traced_memory()[1] / 2**20)
@@ -167,17 +167,17 @@ def test_broken_files_are_named_with_the_place(tmp_path, monkeypatch):
     def file(text, name="a.json"):
         (tmp_path/name).write_bytes(text if isinstance(text, bytes) else text.encode())
         return tmp_path/name
-    read = lambda path: [*stream_json(path)]
+    read = lambda path: [*_stream_json(path)]
     whole = json.dumps([{"id": 1, "objects": []}, {"id": 2}])
     for cut in range(1, len(whole)): assert "a.json: " in error_of(read, file(whole[:cut])) # truncated anywhere
     assert "character 13" in error_of(read, file('[{"id": 1}, {"id" 2}]')) and "keep one value" in error_of(read, file("[1] 2"))
     assert "not UTF-8" in error_of(read, file(b'["\xff"]')) and "nested too deeply" in error_of(read, file("[" * 2 + "[" * 200_000))
     packed = gzip.compress(whole.encode())
-    assert [*stream_json(file(packed, "a.json.gz"))] == [(None, item) for item in json.loads(whole)]
+    assert [*_stream_json(file(packed, "a.json.gz"))] == [(None, item) for item in json.loads(whole)]
     assert "damaged" in error_of(read, file(packed[:-12], "a.json.gz")) and "damaged" in error_of(read, file(b"no", "a.json.gz"))
     assert "no readable zip" in error_of(load_annotations, file(b"no", "a.zip")) and "cannot read" in error_of(read, tmp_path)
-    monkeypatch.setattr("invariant_metrics.data.annotation_files.LONGEST_ENTRY", 1000)
-    monkeypatch.setattr("invariant_metrics.data.annotation_files.PIECE", 100)
+    monkeypatch.setattr("invariant_metrics.data.annotation_files._LONGEST_ENTRY", 1000)
+    monkeypatch.setattr("invariant_metrics.data.annotation_files._PIECE", 100)
     assert "more than 64 MB" in error_of(read, file('["' + "a" * 5000 + '"]'))
 
 
@@ -317,7 +317,7 @@ def test_own_records_and_foreign_files(tmp_path):
     (tmp_path/"other.json").unlink()
     (tmp_path/"far.zip").unlink()
     coco_files(tmp_path)
-    assert "several formats: coco, records" in error_of(load_annotations, tmp_path) and recognize_annotations(tmp_path, "coco").format == "coco"
+    assert "several formats: coco, records" in error_of(load_annotations, tmp_path) and _recognize_annotations(tmp_path, "coco").format == "coco"
     assert AnnotationFile(tmp_path/"a.zip", "b/objects.json.gz").name == "objects.json"
 
 

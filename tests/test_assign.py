@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
-from invariant_metrics.people.assign import assign, latin_plan
+from invariant_metrics.people.assign import assign, _latin_plan
 
 sizes = dict(inputs=st.integers(1, 12), styles=st.integers(1, 9), evaluators=st.integers(1, 30), share=st.floats(0, 1), seed=st.integers(0, 99))
 
@@ -30,7 +30,7 @@ def even(counts) -> bool:
 def test_the_plan_is_balanced_for_all_numbers(inputs, styles, evaluators, share):
     "No input twice for one evaluator; styles overall and within an evaluator, inputs and pairs differ by one at most."
     each = 1 + round(share*(inputs - 1))
-    i, s = latin_plan(inputs, styles, evaluators, each)
+    i, s = _latin_plan(inputs, styles, evaluators, each)
     assert all(len(set(row)) == each for row in i)
     assert all(even(np.bincount(row, minlength=styles)) for row in s)
     for counts in (np.bincount(i.ravel(), minlength=inputs), np.bincount(s.ravel(), minlength=styles),

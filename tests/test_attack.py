@@ -10,13 +10,13 @@ from real_data import lines
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import Annotations, annotate, scene_annotations
-from invariant_metrics.edits.attributes import SIZES, AttributeChoice, adjective_opposites, attribute_edits, color_names
-from invariant_metrics.edits.attributes import colors_of_text, colors_seen, distant_colors
+from invariant_metrics.edits.attributes import SIZES, AttributeChoice, _adjective_opposites, attribute_edits, _color_names
+from invariant_metrics.edits.attributes import _colors_of_text, colors_seen, _distant_colors
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.word_edits import TextCase, flat, marked, numbers_of_text, word_edits
 from invariant_metrics.invariants.caption_words import noun_lemma
-from invariant_metrics.rankings.attack import Attack, attack_queries, mean_difference
-from invariant_metrics.rankings.attack import rerank, words_replaced
+from invariant_metrics.rankings.attack import Attack, attack_queries, _mean_difference
+from invariant_metrics.rankings.attack import rerank, _words_replaced
 from invariant_metrics.rankings.ranks import rank_truth, ranking_scores
 from invariant_metrics.rankings.represent import represent
 from invariant_metrics.rankings.rank_task import ranking_task
@@ -39,23 +39,23 @@ def wrong_articles(text: str) -> int: # articles that do not fit the next word, 
 
 
 def test_color_names_are_matplotlibs():
-    names = color_names()
+    names = _color_names()
     assert sorted(name.replace(" ", "") for name in names) == sorted(CSS4_COLORS)
     assert all(names[name] == to_rgb(name.replace(" ", "")) for name in names)
-    assert {"navy blue", "off white"} <= {*color_names("css+xkcd")} and {*names} <= {*color_names("css+xkcd")}
+    assert {"navy blue", "off white"} <= {*_color_names("css+xkcd")} and {*names} <= {*_color_names("css+xkcd")}
 
 
 def test_distant_colors_are_those_of_brute_force():
     for old in ("red", "light blue", "gray"):
         for limit in (.3, .5, .8):
-            far = {new for new, rgb in color_names().items() if sum((a - b)**2 for a, b in zip(rgb, color_names()[old]))**.5 > limit}
+            far = {new for new, rgb in _color_names().items() if sum((a - b)**2 for a, b in zip(rgb, _color_names()[old]))**.5 > limit}
             shared = {new for new in far if {*new.replace("grey", "gray").split()} & {*old.split()}}
-            assert {*distant_colors(old, limit)} == far - shared
-    assert distant_colors("gray", .9) == ()
+            assert {*_distant_colors(old, limit)} == far - shared
+    assert _distant_colors("gray", .9) == ()
 
 
 def test_the_longest_color_is_read_and_what_only_looks_like_one_is_not():
-    read = lambda text: [name for *_, name in colors_of_text(text)]
+    read = lambda text: [name for *_, name in _colors_of_text(text)]
     assert read("A light blue car, a dark-green hat and navy blue shoes") == ["light blue", "dark green", "navy blue"]
     assert read("a black and white dog in pink") == ["black", "white", "pink"]
     for text in ("Two reds.", "A reddish car.", "A red-haired man.", "He eats an orange.", "Snow on a hill.", "A fan of the Boston Red Sox sits here.", "a chocolate cake", "The blues."):
@@ -99,13 +99,13 @@ def test_size_table_is_the_papers():
 
 
 def test_choices_of_senses_heads_distance_and_palette():
-    assert adjective_opposites("short", "first") == ("long",) and set(adjective_opposites("short")) == {"long", "tall"}
-    assert adjective_opposites("gigantic") == () and "small" in adjective_opposites("gigantic", heads=True)
+    assert _adjective_opposites("short", "first") == ("long",) and set(_adjective_opposites("short")) == {"long", "tall"}
+    assert _adjective_opposites("gigantic") == () and "small" in _adjective_opposites("gigantic", heads=True)
     assert one("adjective-antonym", "a gigantic dog") is None
     assert one("adjective-antonym", "a gigantic dog", edits=attribute_edits(AttributeChoice(heads=True)))
     far, wide = AttributeChoice(distance=1.7), AttributeChoice(palette="css+xkcd")
     assert {one("color-all", "a black dog", s, attribute_edits(far)) for s in range(20)} == {"a white dog", "a snow dog", "a ghost white dog"}
-    assert len({one("color-all", "a red dog", s, attribute_edits(wide)) for s in range(60)} - {f"a {n} dog" for n in color_names()}) > 20
+    assert len({one("color-all", "a red dog", s, attribute_edits(wide)) for s in range(60)} - {f"a {n} dog" for n in _color_names()}) > 20
     for wrong in (dict(distance=1.8), dict(distance=-.1), dict(senses="last"), dict(palette="crayons")):
         with pytest.raises(InputError): AttributeChoice(**wrong)
 
@@ -247,7 +247,7 @@ def _colors_claimed(text: str) -> set[tuple[str, str]]: # (noun, color)
     m = marked(text)
     claimed = set()
     starts = [start for start, _ in m.spans]
-    for _, stop, color in colors_of_text(text):
+    for _, stop, color in _colors_of_text(text):
         following = [m.words[k] for k, start in enumerate(starts) if start >= stop]
         if following: claimed.add((noun_lemma(following[0]), color.replace("grey", "gray")))
     return claimed
@@ -326,8 +326,8 @@ def test_attacks_depend_on_the_sentence_and_the_seed_alone(attacked):
 
 
 def test_doses():
-    assert words_replaced("A red dog.", "A dark blue dog.") == 1 and words_replaced("an apple", "a pear") == 1
-    assert words_replaced("a dog on a cat", "a cat on a dog") == 0 and words_replaced("two red dogs", "six blue dogs") == 2
+    assert _words_replaced("A red dog.", "A dark blue dog.") == 1 and _words_replaced("an apple", "a pear") == 1
+    assert _words_replaced("a dog on a cat", "a cat on a dog") == 0 and _words_replaced("two red dogs", "six blue dogs") == 2
 
 
 def test_a_second_caption_is_a_control_only_if_it_is_not_searched():
@@ -365,7 +365,7 @@ def test_a_model_that_looks_and_models_that_do_not():
     scenes = scene_annotations(300, seed=2)
     task = ranking_task(scenes, "first-caption")
     attacks = attack_queries(task, "color-in,paraphrase", words="one")
-    no_colors = lambda text: bag(re.sub(rf"\b(an|{'|'.join(color_names())})\b", lambda m: "a" if m[1] == "an" else "", text.lower()))
+    no_colors = lambda text: bag(re.sub(rf"\b(an|{'|'.join(_color_names())})\b", lambda m: "a" if m[1] == "an" else "", text.lower()))
     by_model = {name: rerank(task, attacks, *model(task, look)) for name, look in (("reads", bag), ("blind", no_colors), ("noise", noise))}
     lowered = {name: found.contrast.query("measure == 'lowered' and dose == 'any'").iloc[0] for name, found in by_model.items()}
     assert lowered["reads"].ci_low > 0 and lowered["reads"].p_holm < .01 and lowered["reads"].pairing == "paired"
@@ -378,17 +378,17 @@ def test_mean_difference_is_the_published_formulas():
     generator = np.random.default_rng(4)
     a, b, n = (generator.random(60) < .6)*1., (generator.random(60) < .4)*1., 60
     at = np.arange(n)
-    difference, low, high, p = mean_difference(a, at, b, at, True)
+    difference, low, high, p = _mean_difference(a, at, b, at, True)
     won, lost = ((a > b).sum(), (a < b).sum())
     center, error = (won - lost)/(n + 2), np.sqrt((won + lost + 1) - (won - lost)**2/(n + 2))/(n + 2)
     assert np.isclose(difference, a.mean() - b.mean()) and np.isclose((low + high)/2, center)
     assert np.isclose((high - low)/2, 2*error, rtol=.03) and (p < .05) == (low > 0 or high < 0)
     x, y = generator.normal(size=50), generator.normal(1, 2, size=80)
-    difference, low, high, p = mean_difference(x, np.arange(50), y, 100 + np.arange(80))
+    difference, low, high, p = _mean_difference(x, np.arange(50), y, 100 + np.arange(80))
     assert np.isclose((high - low)/2, 1.98*np.sqrt(x.var()/50 + y.var()/80), rtol=.02)
-    once, twice = mean_difference(x, np.arange(50), x + 1 + y[:50], np.arange(50)), mean_difference(np.tile(x, 2), np.tile(np.arange(50), 2), np.tile(x + 1 + y[:50], 2), np.tile(np.arange(50), 2))
+    once, twice = _mean_difference(x, np.arange(50), x + 1 + y[:50], np.arange(50)), _mean_difference(np.tile(x, 2), np.tile(np.arange(50), 2), np.tile(x + 1 + y[:50], 2), np.tile(np.arange(50), 2))
     np.testing.assert_allclose(once, twice)
-    assert np.isnan(mean_difference(x[:5], np.arange(5), x[5:10], np.arange(5))[1]) and np.isnan(mean_difference(x[:0], at[:0], x, at[:50])[0])
+    assert np.isnan(_mean_difference(x[:5], np.arange(5), x[5:10], np.arange(5))[1]) and np.isnan(_mean_difference(x[:0], at[:0], x, at[:50])[0])
 
 
 def test_two_thousand_real_captions_through_weighted_words():

@@ -14,8 +14,8 @@ from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.text_encoder import bert, padded
 from invariant_metrics.metrics import bertscore as module
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.bertscore import TokenReader, bert_scores, layer_number, idf_weights, pair_batches
-from invariant_metrics.metrics.bertscore import read_baseline
+from invariant_metrics.metrics.bertscore import TokenReader, _bert_scores, _layer_number, _idf_weights, _pair_batches
+from invariant_metrics.metrics.bertscore import _read_baseline
 
 WORDS = "[PAD] [UNK] [CLS] [SEP] [MASK] a the red blue green ball cat dog tree house on under beside is not two and sees near with old".split()
 LOOSE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -99,7 +99,7 @@ def published(folder, layer, pred, target, idf=False, **options):
 def test_equal_to_bert_score(mini, layer, idf, several):
     pred, target = drawn(40, 1), drawn(40, 2)
     if several: target = [target[i:i + 1 + i % 3] for i in range(40)]
-    found = bert_scores(pred, target, TokenReader.open(mini, layer), idf=idf).values
+    found = _bert_scores(pred, target, TokenReader.open(mini, layer), idf=idf).values
     torch.testing.assert_close(found, published(mini, layer, pred, target, idf), rtol=0, atol=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_equal_to_bert_score(mini, layer, idf, several):
 def test_equal_to_bert_score_on_roberta(roberta, idf):
     pred, target = drawn(30, 3, 12), [drawn(2, 4 + i, 12) for i in range(30)]
     reader = TokenReader.open(roberta, 2)
-    found = bert_scores(pred, target, reader, idf=idf).values
+    found = _bert_scores(pred, target, reader, idf=idf).values
     torch.testing.assert_close(found, published(roberta, 2, pred, target, idf), rtol=0, atol=1e-5)
 
 
@@ -133,7 +133,7 @@ def test_rescaled_as_bert_score_does(mini, tmp_path, several):
     path.write_text("LAYER,P,R,F\n" + "".join(f"{i},0.{i}1,0.{i}2,0.{i}3\n" for i in range(5)))
     pred, target = drawn(12, 5), drawn(12, 6)
     if several: target = [target[i:i + 2] for i in range(12)]
-    found = bert_scores(pred, target, TokenReader.open(mini, 3), baseline=read_baseline(path, 3)).values
+    found = _bert_scores(pred, target, TokenReader.open(mini, 3), baseline=_read_baseline(path, 3)).values
     theirs = published(mini, 3, pred, target, rescale_with_baseline=True, lang="en", baseline_path=str(path))
     torch.testing.assert_close(found, theirs, rtol=0, atol=1e-5)
 
@@ -144,7 +144,7 @@ def test_equal_to_bert_score_with_a_trained_network(minilm):
     target = [["Someone is cycling.", "a man rides a bike"], ["dogs play in the sand"], ["The vote was postponed.", "No vote"], ["y"], ["unicode and 12.5 percent"]]
     for idf in (False, True):
         theirs = published(text_place("minilm").path, 6, pred, target, idf)
-        torch.testing.assert_close(bert_scores(pred, target, minilm, idf=idf).values, theirs, rtol=0, atol=1e-5)
+        torch.testing.assert_close(_bert_scores(pred, target, minilm, idf=idf).values, theirs, rtol=0, atol=1e-5)
 
 
 def test_the_numbers_of_bert_scores_readme():
@@ -154,10 +154,10 @@ def test_the_numbers_of_bert_scores_readme():
     except InputError as error: pytest.skip(str(error))
     expected = json.loads((folder/"expected.json").read_text())
     pred, target = ((folder/name).read_text().splitlines() for name in ("hyps.txt", "refs.txt"))
-    found = bert_scores(pred, target, reader).values
+    found = _bert_scores(pred, target, reader).values
     torch.testing.assert_close(found.mean(0), torch.tensor(expected["corpus_P_R_F1"]), rtol=0, atol=2e-5)
     torch.testing.assert_close(found[:10, 2], torch.tensor(expected["demo_F1"]), rtol=0, atol=1e-4)
-    with_idf = bert_scores(pred, target, reader, idf=True).values[:3]
+    with_idf = _bert_scores(pred, target, reader, idf=True).values[:3]
     for k, name in enumerate("PRF"):
         torch.testing.assert_close(found[:3, k], torch.tensor(expected["first3"][name]), rtol=0, atol=2e-5)
         torch.testing.assert_close(with_idf[:, k], torch.tensor(expected["first3_idf"][name]), rtol=0, atol=2e-5)
@@ -185,7 +185,7 @@ def by_definition(net, reader, a, b, special="bert_score"):
 def test_equal_to_the_formula(mini, reader, special):
     net = bert(mini).net
     pairs = list(zip(drawn(6, 7, 6), drawn(6, 8, 6))) + [("", "a dog"), ("a dog", ""), ("", "")]
-    found = bert_scores(*map(list, zip(*pairs)), reader, special=special).values
+    found = _bert_scores(*map(list, zip(*pairs)), reader, special=special).values
     expected = torch.tensor([by_definition(net, reader, a, b, special) for a, b in pairs])
     torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
 
@@ -196,10 +196,10 @@ def test_equal_to_the_formula(mini, reader, special):
 def test_a_pair_does_not_know_its_company(reader, items, random, special, references):
     options = dict(special=special, references=references)
     pred, target = [p for p, _ in items], [t for _, t in items]
-    together = bert_scores(pred, target, reader, **options).values
-    apart = torch.cat([bert_scores([p], [t], reader, **options).values for p, t in items])
+    together = _bert_scores(pred, target, reader, **options).values
+    apart = torch.cat([_bert_scores([p], [t], reader, **options).values for p, t in items])
     order = random.sample(range(len(items)), len(items))
-    moved = bert_scores([pred[i] for i in order], [target[i] for i in order], reader, **options).values
+    moved = _bert_scores([pred[i] for i in order], [target[i] for i in order], reader, **options).values
     for found, expected in ((together[:, 2], apart[:, 2]), (moved[:, 2], together[order, 2])): torch.testing.assert_close(found, expected, rtol=0, atol=2e-6)
     if references == "maxima": torch.testing.assert_close(together, apart, rtol=0, atol=2e-6)
 
@@ -208,9 +208,9 @@ def test_a_pair_does_not_know_its_company(reader, items, random, special, refere
 def test_any_size_of_runs_and_portions(mini, reader, monkeypatch, run, held):
     "Each different text is encoded once where all fit, and the numbers are the same where they do not."
     pred, target = drawn(20, 9), [drawn(3, 10 + i//4) for i in range(20)]
-    usual = bert_scores(pred, target, reader).values
+    usual = _bert_scores(pred, target, reader).values
     monkeypatch.setattr(module, "RUN", run); monkeypatch.setattr(module, "PORTION", held)
-    torch.testing.assert_close(bert_scores(pred, target, reader).values, usual, rtol=0, atol=2e-6)
+    torch.testing.assert_close(_bert_scores(pred, target, reader).values, usual, rtol=0, atol=2e-6)
 
 
 def test_every_text_is_encoded_once(mini, monkeypatch):
@@ -219,13 +219,13 @@ def test_every_text_is_encoded_once(mini, monkeypatch):
     monkeypatch.setattr(TokenReader, "vectors", lambda self, rows, step=lambda n: None: (seen.extend(tuple(r["input_ids"]) for r in rows), original(self, rows, step))[1])
     monkeypatch.setattr(module, "PORTION", 40*32)  # about two texts at a time
     target = [["a red ball", "the old cat sees a dog"], ["two trees"], ["a red ball", "the old cat sees a dog"], ["two trees"]]
-    bert_scores(["a ball", "a tree", "the cat", "a tree"], target, reader)
+    _bert_scores(["a ball", "a tree", "the cat", "a tree"], target, reader)
     assert len(seen) == len(set(seen)) == 6
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30), st.integers(1, 60))
 def test_portions_hold_every_pair_once_and_no_more_than_fits(pairs, most):
-    lengths, parts = [3 + k for k in range(10)], list(pair_batches(pairs, [3 + k for k in range(10)], most))
+    lengths, parts = [3 + k for k in range(10)], list(_pair_batches(pairs, [3 + k for k in range(10)], most))
     assert sorted(k for part in parts for k in part) == list(range(len(pairs)))
     for part in parts: assert len(part) == 1 or sum(lengths[i] for i in {i for k in part for i in pairs[k]}) <= most or len({pairs[k] for k in part}) == 1
 
@@ -238,17 +238,17 @@ def test_torchmetrics_pairs_the_wrong_sentences(minilm):
     meant = ["two people walk along the beach at sunset", "a woman with an umbrella", "a cat sleeps"]
     def theirs(a, b): return bert_score(a, b, model_name_or_path=str(text_place("minilm").path), num_layers=6, num_threads=0, max_length=64)["f1"].reshape(-1)
     alone = torch.cat([theirs([a], [b]) for a, b in zip(said, meant)])
-    torch.testing.assert_close(bert_scores(said, meant, minilm, special="none").values[:, 2], alone, rtol=0, atol=1e-5)
+    torch.testing.assert_close(_bert_scores(said, meant, minilm, special="none").values[:, 2], alone, rtol=0, atol=1e-5)
     if torch.allclose(theirs(said, meant), alone, atol=1e-3): pytest.skip("this version of torchmetrics puts sentences back where they were")
 
 
 def test_padding_is_never_the_best_match(mini):
     "Where all similarities are negative, bert-score's number depends on the batch; here padding cannot be matched."
     sim = -torch.rand(1, 2, 3)
-    few = module.greedy_match(sim, torch.ones(1, 2), torch.ones(1, 3), torch.ones(1, 2).bool(), torch.ones(1, 3).bool())
+    few = module._greedy_match(sim, torch.ones(1, 2), torch.ones(1, 3), torch.ones(1, 2).bool(), torch.ones(1, 3).bool())
     wide = torch.nn.functional.pad(sim, (0, 2, 0, 4))
     w_c, w_r = torch.tensor([[1., 1, 0, 0, 0, 0]]), torch.tensor([[1., 1, 1, 0, 0]])
-    torch.testing.assert_close(module.greedy_match(wide, w_c, w_r, w_c > 0, w_r > 0), few)
+    torch.testing.assert_close(module._greedy_match(wide, w_c, w_r, w_c > 0, w_r > 0), few)
     assert (few[:, :2] < 0).all()
 
 
@@ -257,7 +257,7 @@ def test_bert_score_itself_moves_a_pair_by_its_company(minilm):
     from invariant_metrics.encoders.text_encoder import text_place
     pred, target = ["A city made out of stone brick with large arches."], ["Two men are riding motorcycles through some ruins."]
     long, folder = "The " + "old and very large "*6 + "house", text_place("minilm").path
-    torch.testing.assert_close(bert_scores(pred + [long], target*2, minilm).values[:1], published(folder, 6, pred, target), rtol=0, atol=1e-5)
+    torch.testing.assert_close(_bert_scores(pred + [long], target*2, minilm).values[:1], published(folder, 6, pred, target), rtol=0, atol=1e-5)
     assert published(folder, 6, pred + [long], target*2)[0, 1] - published(folder, 6, pred, target)[0, 1] > 1e-4
 
 
@@ -274,31 +274,31 @@ def test_layers_do_not_need_the_ones_above(tmp_path):
 
 def test_half_precision_networks_do_not_overflow(mini):
     encoder = bert(mini)
-    full = bert_scores(["a red ball"], ["the blue ball"], TokenReader.open(encoder)).values
-    half = bert_scores(["a red ball"], ["the blue ball"], TokenReader.open(encoder.to(torch.bfloat16))).values
+    full = _bert_scores(["a red ball"], ["the blue ball"], TokenReader.open(encoder)).values
+    half = _bert_scores(["a red ball"], ["the blue ball"], TokenReader.open(encoder.to(torch.bfloat16))).values
     assert half.dtype == torch.float32 and torch.isfinite(half).all() and (half - full).abs().max() < 0.05
 
 
 # --- idf
 
 def test_idf_by_hand():
-    weights = idf_weights([[2, 5, 5, 3], [2, 5, 6, 3], [2, 7, 3]], 9)
+    weights = _idf_weights([[2, 5, 5, 3], [2, 5, 6, 3], [2, 7, 3]], 9)
     assert weights[2] == weights[3] == 0
     for token, n in {5: 2, 6: 1, 7: 1, 8: 0}.items(): assert math.isclose(weights[token], math.log(4/(n + 1)), abs_tol=1e-6)
-    with pytest.raises(InputError, match="needs sentences"): idf_weights([], 3)
+    with pytest.raises(InputError, match="needs sentences"): _idf_weights([], 3)
 
 
 def test_given_sentences_make_idf_independent_of_the_run(reader):
     pred, target = drawn(10, 11), drawn(10, 12)
-    together = bert_scores(pred, target, reader, idf=True)
-    apart = torch.cat([bert_scores([p], [t], reader, idf=target).values for p, t in zip(pred, target)])
+    together = _bert_scores(pred, target, reader, idf=True)
+    apart = torch.cat([_bert_scores([p], [t], reader, idf=target).values for p, t in zip(pred, target)])
     torch.testing.assert_close(apart, together.values, rtol=0, atol=2e-6)
-    assert (bert_scores(pred[:5], target[:5], reader, idf=True).values - together.values[:5]).abs().max() > 1e-4
+    assert (_bert_scores(pred[:5], target[:5], reader, idf=True).values - together.values[:5]).abs().max() > 1e-4
 
 
 def test_idf_without_anything_to_weigh(reader):
-    with pytest.raises(InputError, match="several references that differ"): bert_scores(["a dog"], ["a cat"], reader, idf=True)
-    found = bert_scores(["a dog", "a red ball"], ["a", "a ball"], reader, idf=True)  # every reference has "a"
+    with pytest.raises(InputError, match="several references that differ"): _bert_scores(["a dog"], ["a cat"], reader, idf=True)
+    found = _bert_scores(["a dog", "a red ball"], ["a", "a ball"], reader, idf=True)  # every reference has "a"
     assert found.values[0].tolist() == [0, 0, 0] and found.values[1, 2] > 0
     assert found.notes == ("0 texts and 1 references have no token that idf gives weight; their scores are 0 (before rescaling)",)
 
@@ -306,11 +306,11 @@ def test_idf_without_anything_to_weigh(reader):
 # --- what is noted and what is refused
 
 def test_cut_and_empty_texts_are_noted(reader):
-    found = bert_scores(["", "a "*100, "a dog"], ["a", "a", ["the "*50, "\n"]], reader)
+    found = _bert_scores(["", "a "*100, "a dog"], ["a", "a", ["the "*50, "\n"]], reader)
     assert found.notes == ("1 texts and 1 references have more than 40 tokens and were cut",
                            "1 texts and 1 references are empty; their scores are 0 (before rescaling)")
     assert found.values[0].tolist() == [0, 0, 0] and found.values[2, 2] > 0
-    assert bert_scores(["a dog"], ["a cat"], reader).notes == ()
+    assert _bert_scores(["a dog"], ["a cat"], reader).notes == ()
 
 
 @pytest.mark.parametrize("pred, target, options, said", [
@@ -319,7 +319,7 @@ def test_cut_and_empty_texts_are_noted(reader):
     (["a"], ["a"], {"special": "all"}, "special tokens"), (["a"], ["a"], {"references": "mean"}, "way with references"),
     (["a"], ["a"], {"idf": "yes"}, "list of sentences"), (["a"], ["a"], {"idf": []}, "needs sentences")])
 def test_refused(reader, pred, target, options, said):
-    with pytest.raises(InputError, match=said) as error: bert_scores(pred, target, reader, **options)
+    with pytest.raises(InputError, match=said) as error: _bert_scores(pred, target, reader, **options)
     assert "\n" not in str(error.value)
 
 
@@ -327,14 +327,14 @@ def test_refused(reader, pred, target, options, said):
                                         ("LAYER,P,R,F\n3,a,b,c\n", "no baseline"), ("LAYER,P,R,F\n3,1,0.5,0.5\n", "below 1")])
 def test_wrong_baselines(tmp_path, text, said):
     (tmp_path/"b.csv").write_text(text)
-    with pytest.raises(InputError, match=said): read_baseline(tmp_path/"b.csv", 3)
-    with pytest.raises(InputError, match="cannot read"): read_baseline(tmp_path/"none.csv", 3)
+    with pytest.raises(InputError, match=said): _read_baseline(tmp_path/"b.csv", 3)
+    with pytest.raises(InputError, match="cannot read"): _read_baseline(tmp_path/"none.csv", 3)
 
 
 def test_published_layers():
     for name, depth, layer in (("roberta-large", 24, 17), ("FacebookAI/roberta-large@" + "a"*40, 24, 17), ("some/folder/bert-base-uncased", 12, 9), ("minilm", 6, 6)):
-        assert layer_number(name, depth, None) == layer
-    with pytest.raises(InputError, match="layers 0 to 6"): layer_number("minilm", 6, 7)
+        assert _layer_number(name, depth, None) == layer
+    with pytest.raises(InputError, match="layers 0 to 6"): _layer_number("minilm", 6, 7)
 
 
 # --- registered
@@ -343,7 +343,7 @@ def test_the_family_shares_one_pass(mini):
     pred, target = drawn(5, 13), [drawn(2, 14 + i) for i in range(5)]
     family = [get_metric(name, weights=str(mini), layer=3) for name in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")]
     assert len({m.phi_key for m in family}) == 1
-    rows, expected = extract(family, pred, target), bert_scores(pred, target, TokenReader.open(mini, 3)).values.double()
+    rows, expected = extract(family, pred, target), _bert_scores(pred, target, TokenReader.open(mini, 3)).values.double()
     for m, column in zip(family, (2, 2, 0, 1)):
         torch.testing.assert_close(rows[m.name].pred, expected[:, column], rtol=0, atol=1e-6)
         assert math.isclose(m.statistic(rows[m.name]), expected[:, column].mean(), abs_tol=1e-6)

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.worlds import bilingual_words as W
-from invariant_metrics.worlds.bilingual import EDITS, FRAMES, Meaning, edits, entities_in, meaning_entities
+from invariant_metrics.worlds.bilingual import _EDITS, FRAMES, Meaning, edits, entities_in, meaning_entities
 from invariant_metrics.words import join_words
 from invariant_metrics.worlds.bilingual import make_sentences, meaning_numbers, numbers_in, preserved
 from invariant_metrics.worlds.bilingual import relation_in, meaning_relation, write_sentence, right_answers, sentiment_in
@@ -56,7 +56,7 @@ def test_facts_of_a_meaning_are_the_facts_in_its_sentences():
 def test_no_sentence_has_two_meanings(language):
     "Over every meaning of a small world, and over the edits of drawn ones: the German sentence alone tells the meaning."
     generator, drawn = rng(0, "meanings"), [*COMMON.meanings[:150], *MIXED.meanings[:60]]
-    drawn += [e for m in drawn for kind in EDITS if (e := edits(m, kind, generator))]
+    drawn += [e for m in drawn for kind in _EDITS if (e := edits(m, kind, generator))]
     small = list(dict.fromkeys(small_world()))
     small = [small[i] for i in sorted(generator.choice(len(small), 2500, replace=False))]
     told = {}
@@ -65,7 +65,7 @@ def test_no_sentence_has_two_meanings(language):
     assert len(told) > 15_000
 
 
-@pytest.mark.parametrize("kind", EDITS)
+@pytest.mark.parametrize("kind", _EDITS)
 def test_an_edit_changes_one_fact_and_shares_no_right_answer(kind):
     generator, found = rng(0, kind), 0
     for m in [*COMMON.meanings[:250], *MIXED.meanings[:100]]:
@@ -91,7 +91,7 @@ def test_an_edit_stays_in_its_pool_of_names_and_has_none_where_there_is_no_such_
         name = edits(m, "entity", rng(0, "pool"))
         assert name.subject in pool or name.subject.split(" ")[0] in pool
     bare = Meaning("visit", "Anna", "Ben")
-    assert [edits(bare, kind, rng(0)) is None for kind in EDITS] == [False, True, True, True, False]
+    assert [edits(bare, kind, rng(0)) is None for kind in _EDITS] == [False, True, True, True, False]
     assert edits(Meaning("hire", "Helios", "Ben", thing="cook"), "relation", rng(0)) is None
     with pytest.raises(InputError, match="kind is one of"): edits(bare, "tense", rng(0))
 

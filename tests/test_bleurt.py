@@ -8,7 +8,7 @@ from tiny_networks import WORDS, save_tiny
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.bleurt import PairScorer, bleurt_scores
+from invariant_metrics.metrics.bleurt import PairScorer, _bleurt_scores
 
 LOOSE = settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 sentence = st.lists(st.sampled_from(WORDS[5:] + ["zebra"]), max_size=24).map(" ".join)
@@ -54,7 +54,7 @@ def test_other_families_of_classifiers(kind, tmp_path):
 
 
 def test_the_reference_comes_first(checkpoint, scorer):
-    found = bleurt_scores(["the ball is red"], ["a red ball"], scorer).values
+    found = _bleurt_scores(["the ball is red"], ["a red ball"], scorer).values
     torch.testing.assert_close(found, plain(*checkpoint[1:], [("a red ball", "the ball is red")]), rtol=0, atol=1e-5)
     assert (found - plain(*checkpoint[1:], [("the ball is red", "a red ball")])).abs() > 1e-2
 
@@ -63,18 +63,18 @@ def test_the_reference_comes_first(checkpoint, scorer):
 @given(st.lists(st.tuples(sentence, st.lists(sentence, min_size=1, max_size=3)), min_size=1, max_size=12), st.randoms(use_true_random=False), st.sampled_from(["max", "mean"]))
 def test_an_item_does_not_know_its_batch(scorer, items, random, references):
     pred, target = [p for p, _ in items], [t for _, t in items]
-    together = bleurt_scores(pred, target, scorer, references).values
-    apart = torch.cat([bleurt_scores([p], [t], scorer, references).values for p, t in items])
+    together = _bleurt_scores(pred, target, scorer, references).values
+    apart = torch.cat([_bleurt_scores([p], [t], scorer, references).values for p, t in items])
     order = random.sample(range(len(items)), len(items))
     torch.testing.assert_close(together, apart, rtol=0, atol=2e-5)
-    torch.testing.assert_close(bleurt_scores([pred[i] for i in order], [target[i] for i in order], scorer, references).values, together[order], rtol=0, atol=2e-5)
+    torch.testing.assert_close(_bleurt_scores([pred[i] for i in order], [target[i] for i in order], scorer, references).values, together[order], rtol=0, atol=2e-5)
 
 
 def test_several_references(scorer):
     pred, target = ["a cat"], [["the cat", "a dog", "two"]]
     each = scorer([(r, "a cat") for r in target[0]])
-    assert bleurt_scores(pred, target, scorer).values[0] == each.max()
-    torch.testing.assert_close(bleurt_scores(pred, target, scorer, "mean").values[0], each.mean())
+    assert _bleurt_scores(pred, target, scorer).values[0] == each.max()
+    torch.testing.assert_close(_bleurt_scores(pred, target, scorer, "mean").values[0], each.mean())
 
 
 def test_registered(checkpoint):
@@ -112,8 +112,8 @@ def test_a_checkpoint_without_its_head_is_refused(tmp_path, checkpoint):
 @pytest.mark.parametrize("pred, target, said", [(["a"], [], "no texts"), (["a"], [[]], "no reference"), ("a", ["a"], "not one string"),
                                                 ([1], ["a"], "not texts: 1")])
 def test_refused(scorer, pred, target, said):
-    with pytest.raises(InputError, match=said): bleurt_scores(pred, target, scorer)
-    with pytest.raises(InputError, match="way with references"): bleurt_scores(["a"], ["a"], scorer, "median")
+    with pytest.raises(InputError, match=said): _bleurt_scores(pred, target, scorer)
+    with pytest.raises(InputError, match="way with references"): _bleurt_scores(["a"], ["a"], scorer, "median")
 
 
 def test_missing_weights_say_so(monkeypatch):

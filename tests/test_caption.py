@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.encoder import CLIP
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fit_texts, image_text, split_text
+from invariant_metrics.encoders.image_text import PillowCrop, TextTokens, fit_texts, image_text, _split_text
 from invariant_metrics.encoders.weights import resolve
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.caption import PREFIX, harmonic_mean
@@ -194,7 +194,7 @@ def test_split_averages_the_unit_vectors_of_runs_of_sentences_and_loses_nothing(
 @settings(max_examples=100)
 @given(st.text(alphabet="ab .!?;\n", max_size=60), st.integers(1, 12))
 def test_splitting_keeps_every_letter_in_order_and_every_piece_fits(text, room):
-    pieces = split_text(text, lambda piece: len(piece) <= room)
+    pieces = _split_text(text, lambda piece: len(piece) <= room)
     assert "".join("".join(pieces).split()) == "".join(text.split())
     assert all(len(p) <= room for p in pieces)
 

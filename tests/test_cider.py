@@ -12,8 +12,8 @@ from scipy.stats import kendalltau
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, load_frequencies
-from invariant_metrics.metrics.cider import save_frequencies
+from invariant_metrics.metrics.cider import cider, cider_d, document_frequencies, _load_frequencies
+from invariant_metrics.metrics.cider import _save_frequencies
 
 
 def corpus(seed: int, n: int = 50, words: int = 12) -> tuple[list[str], list[list[str]]]:
@@ -101,8 +101,8 @@ def test_frequencies_are_of_any_order_and_survive_a_file(tmp_path):
     hypotheses, references = corpus(4)
     whole = document_frequencies(references, "none")
     assert document_frequencies(references[::-1], "none").digest() == whole.digest() != document_frequencies(references[:11], "none").digest()
-    save_frequencies(whole, tmp_path/"df.safetensors")
-    again = load_frequencies(tmp_path/"df.safetensors")
+    _save_frequencies(whole, tmp_path/"df.safetensors")
+    again = _load_frequencies(tmp_path/"df.safetensors")
     assert again.digest() == whole.digest() and again.words == whole.words and again.documents == len(references)
     from_file = cider_d(hypotheses, references, "none", tmp_path/"df.safetensors")
     assert np.array_equal(from_file, cider_d(hypotheses, references, "none", whole))
@@ -156,22 +156,22 @@ def test_wrong_frequencies_are_refused(tmp_path):
     with pytest.raises(InputError, match="no document frequencies at"): get_metric("cider", df=tmp_path/"none")
     with pytest.raises(InputError, match="not dict"): get_metric("cider", df={})
     (tmp_path/"text").write_text("hello")
-    with pytest.raises(InputError, match="not a readable"): load_frequencies(tmp_path/"text")
+    with pytest.raises(InputError, match="not a readable"): _load_frequencies(tmp_path/"text")
     from safetensors.numpy import save_file
     save_file({"x": np.zeros(3)}, tmp_path/"foreign")
-    with pytest.raises(InputError, match="holds no document frequencies"): load_frequencies(tmp_path/"foreign")
-    save_frequencies(df, tmp_path/"changed")
+    with pytest.raises(InputError, match="holds no document frequencies"): _load_frequencies(tmp_path/"foreign")
+    _save_frequencies(df, tmp_path/"changed")
     raw = bytearray((tmp_path/"changed").read_bytes())
     raw[-1] ^= 1
     (tmp_path/"changed").write_bytes(raw)
-    with pytest.raises(InputError, match="changed after it was written"): load_frequencies(tmp_path/"changed")
+    with pytest.raises(InputError, match="changed after it was written"): _load_frequencies(tmp_path/"changed")
 
 
 def test_a_reference_corpus_ends_the_fall_with_n(tmp_path):
     "With frequencies of the data the number of a part is larger than that of the whole, and says so; with df it is that of its items."
     hypotheses, references = corpus(11, 80, 40)
     whole = document_frequencies(references, "none")
-    save_frequencies(whole, tmp_path/"df.safetensors")
+    _save_frequencies(whole, tmp_path/"df.safetensors")
     (tmp_path/"refs.json").write_text(json.dumps({str(i): refs for i, refs in enumerate(references)}))
     (tmp_path/"hyp.json").write_text(json.dumps({str(i): h for i, h in enumerate(hypotheses[:20])}))
     (tmp_path/"few.json").write_text(json.dumps({str(i): refs for i, refs in enumerate(references[:20])}))
@@ -189,10 +189,10 @@ def test_portions_count_the_documents_of_all(monkeypatch):
     from invariant_metrics.metrics import cider as module
     hypotheses, references = corpus(5)
     whole, plain = cider_d(hypotheses, references, "none"), cider(hypotheses, references, "none")
-    notes = [module.cider_notes(module.intern(hypotheses, references))]
+    notes = [module._cider_notes(module.intern(hypotheses, references))]
     monkeypatch.setattr(module, "ITEMS", 7)
     monkeypatch.setattr(module, "item_batches", partial(module.item_batches, items=7))
     assert (cider_d(hypotheses, references, "none") == whole).all() and (cider(hypotheses, references, "none") == plain).all()
-    assert [module.cider_notes(module.intern(hypotheses, references))] == notes
+    assert [module._cider_notes(module.intern(hypotheses, references))] == notes
     kept = document_frequencies(references, "none")
     assert cider_d(hypotheses, references, "none", df=kept) == pytest.approx(whole, abs=1e-12)

@@ -10,7 +10,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate, annotation_records, scene_annotations
 from invariant_metrics.rankings import cleaning
-from invariant_metrics.rankings.cleaning import CLEANING_COLUMNS, CLEANING_KINDS, cleaning_report, telling_words, overlapping_boxes
+from invariant_metrics.rankings.cleaning import _CLEANING_COLUMNS, _CLEANING_KINDS, cleaning_report, _telling_words, _overlapping_boxes
 from invariant_metrics.rankings.concepts import concepts_of
 from invariant_metrics.rankings.explain import explain_failures
 from invariant_metrics.rankings.ranks import rank_vectors
@@ -112,10 +112,10 @@ def test_overlapping_boxes_equal_brute_force_in_parts_of_any_size(monkeypatch):
     expected = {(i, k): iou(o.box[i].astype(float), o.box[k].astype(float)) for i in range(len(o)) for k in range(i + 1, len(o)) if o.image[i] == o.image[k]}
     for pairs in (1, 50, 2**20):
         monkeypatch.setattr(cleaning, "_PAIRS", pairs)
-        found = {(i, k): share for i, k, share in zip(*overlapping_boxes(held, .6))}
+        found = {(i, k): share for i, k, share in zip(*_overlapping_boxes(held, .6))}
         assert found.keys() == {pair for pair, share in expected.items() if share > .6} and len(found) > 20
         assert all(abs(share - expected[pair]) < 1e-12 for pair, share in found.items())
-    assert all(len(part) == 0 for part in overlapping_boxes(annotate([{"id": 1}])))
+    assert all(len(part) == 0 for part in _overlapping_boxes(annotate([{"id": 1}])))
 
 
 def test_entries_with_all_words_of_another_equal_brute_force():
@@ -152,18 +152,18 @@ def test_pictures_as_corpus_both_directions_and_an_empty_report():
     held = scene_annotations(12)
     shown = annotate({**record, "picture": f"{record['id']}.png"} for record in annotation_records(held))
     for task in (ranking_task(shown, corpus="pictures"), ranking_task(held, reverse=True), ranking_task(held)):
-        assert list(cleaning_report(task).columns) == list(CLEANING_COLUMNS)
+        assert list(cleaning_report(task).columns) == list(_CLEANING_COLUMNS)
     hostile = "<script>alert(1)</script> ' \" \0 | {x}"
     same = annotate({"id": f"<{i}>", "captions": [f"Unlike {'dog cat'.split()[i]}.", hostile]} for i in range(2))
     found = cleaning_report(ranking_task(same))
-    assert set(found["kind"]) <= set(CLEANING_KINDS) and ("same caption", "<0>") in checks(found) and found["other"].iloc[0] == "<1>"
+    assert set(found["kind"]) <= set(_CLEANING_KINDS) and ("same caption", "<0>") in checks(found) and found["other"].iloc[0] == "<1>"
     empty = cleaning_report(ranking_task(annotate({"id": i, "captions": [f"Word{i}.", f"Other{i}."]} for i in range(3))))
-    assert len(empty) == 0 and list(empty.columns) == list(CLEANING_COLUMNS)
+    assert len(empty) == 0 and list(empty.columns) == list(_CLEANING_COLUMNS)
 
 
 def test_words_that_count():
-    assert telling_words(["There is a photo of three people standing on the beach.", "PERSONS stand"]) == {"three", "person", "stand", "beach"}
-    assert telling_words([]) == set() == telling_words(["", "of the", "!?"])
+    assert _telling_words(["There is a photo of three people standing on the beach.", "PERSONS stand"]) == {"three", "person", "stand", "beach"}
+    assert _telling_words([]) == set() == _telling_words(["", "of the", "!?"])
 
 
 def test_real_photographs_of_coco():

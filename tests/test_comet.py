@@ -9,8 +9,8 @@ import torch
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.comet import PYTHON_VARIABLE, REQUIREMENTS, CometProcess, ask_process, comet_scores
-from invariant_metrics.metrics.comet import environment_recipe
+from invariant_metrics.metrics.comet import _PYTHON_VARIABLE, _REQUIREMENTS, CometProcess, _ask_process, _comet_scores
+from invariant_metrics.metrics.comet import _environment_recipe
 
 STAND_IN = '''
 import os, sys, time
@@ -96,7 +96,7 @@ def test_this_sides_path_is_not_handed_on(home, monkeypatch, tmp_path):
 
 
 def test_registered(home, monkeypatch):
-    monkeypatch.setenv(PYTHON_VARIABLE, str(home/"python"))
+    monkeypatch.setenv(_PYTHON_VARIABLE, str(home/"python"))
     metric = get_metric("comet", weights=str(home/"fine.ckpt"))
     source, pred, target = ["ab", "c"], ["x", "yy"], [["one", "three"], ["two"]]
     rows = extract([metric], pred, target, source)["comet"]
@@ -111,8 +111,8 @@ def test_registered(home, monkeypatch):
 
 def test_mean_and_max_over_references():
     scorer = lambda triples: torch.tensor([float(len(r)) for _, _, r in triples], dtype=torch.float64)
-    assert comet_scores(["a", "b"], [["x", "xxx"], "xx"], ["s", "s"], scorer).tolist() == [3, 2]
-    assert comet_scores(["a", "b"], [["x", "xxx"], "xx"], ["s", "s"], scorer, "mean").tolist() == [2, 2]
+    assert _comet_scores(["a", "b"], [["x", "xxx"], "xx"], ["s", "s"], scorer).tolist() == [3, 2]
+    assert _comet_scores(["a", "b"], [["x", "xxx"], "xx"], ["s", "s"], scorer, "mean").tolist() == [2, 2]
 
 
 # --- every way to fail
@@ -132,7 +132,7 @@ def test_no_end_in_time(home):
 def test_a_process_that_is_given_up_does_not_live_on(tmp_path):
     "Not even what a wrapper started."
     python = script(tmp_path/"python", f'sleep 30 & echo $! > "{tmp_path}/pid"; wait')
-    refused(lambda: ask_process(python, {"task": "score"}, 1), "did not end within 1 s")
+    refused(lambda: _ask_process(python, {"task": "score"}, 1), "did not end within 1 s")
     pid, deadline = int((tmp_path/"pid").read_text()), time.monotonic() + 5
     def alive():
         try: os.kill(pid, 0)
@@ -147,7 +147,7 @@ def test_a_process_that_is_given_up_does_not_live_on(tmp_path):
                                         ("echo no module named comet >&2; exit 3", "code 3: no module named comet"),
                                         ('cat > /dev/null; echo \'{"scores": [1]}\'', "ended with code 0")])
 def test_answers_that_are_none(tmp_path, body, said):
-    refused(lambda: ask_process(script(tmp_path/"python", body), {"task": "score", "texts": ["x"*10**6]}, 20), said)
+    refused(lambda: _ask_process(script(tmp_path/"python", body), {"task": "score", "texts": ["x"*10**6]}, 20), said)
 
 
 def test_a_description_that_leaves_something_out(tmp_path):
@@ -156,7 +156,7 @@ def test_a_description_that_leaves_something_out(tmp_path):
 
 
 def test_no_interpreter(monkeypatch, tmp_path):
-    monkeypatch.delenv(PYTHON_VARIABLE, raising=False)
+    monkeypatch.delenv(_PYTHON_VARIABLE, raising=False)
     refused(lambda: get_metric("comet"), "environment of its own.*recipe.*python=")
     refused(lambda: get_metric("comet", python=str(tmp_path/"none")), "cannot start COMET's interpreter")
     (tmp_path/"data").write_text("not a program")
@@ -164,23 +164,23 @@ def test_no_interpreter(monkeypatch, tmp_path):
 
 
 def test_the_recipe_pins_what_was_found_to_work():
-    assert all(r in environment_recipe("env") for r in REQUIREMENTS) and environment_recipe("env").startswith("python3.11 -m venv env\n")
-    assert f"export {PYTHON_VARIABLE}=" in environment_recipe() and "setuptools<81" in REQUIREMENTS
+    assert all(r in _environment_recipe("env") for r in _REQUIREMENTS) and _environment_recipe("env").startswith("python3.11 -m venv env\n")
+    assert f"export {_PYTHON_VARIABLE}=" in _environment_recipe() and "setuptools<81" in _REQUIREMENTS
 
 
 @pytest.mark.parametrize("pred, target, source, said", [(["a"], ["a"], [], "source: no texts"), (["a"], [[]], ["a"], "no reference"), ("a", ["a"], ["a"], "not one string"),
                                                         (["a"], [[None]], ["a"], "not texts: 1"), ([], [], [], "no texts")])
 def test_lists_that_do_not_fit(pred, target, source, said):
-    refused(lambda: comet_scores(pred, target, source, lambda triples: torch.zeros(len(triples))), said)
-    refused(lambda: comet_scores(["a"], ["a"], ["a"], None, "best"), "way with references")
+    refused(lambda: _comet_scores(pred, target, source, lambda triples: torch.zeros(len(triples))), said)
+    refused(lambda: _comet_scores(["a"], ["a"], ["a"], None, "best"), "way with references")
 
 
 def test_comet_itself_on_random_weights():
     "With INVARIANT_METRICS_COMET_CHECKPOINT beside the interpreter's variable: numbers equal to COMET's own."
     import json
     import subprocess
-    python, checkpoint = os.environ.get(PYTHON_VARIABLE), os.environ.get("INVARIANT_METRICS_COMET_CHECKPOINT")
-    if not (python and checkpoint): pytest.skip(f"{PYTHON_VARIABLE} and INVARIANT_METRICS_COMET_CHECKPOINT are not set: no COMET to compare with")
+    python, checkpoint = os.environ.get(_PYTHON_VARIABLE), os.environ.get("INVARIANT_METRICS_COMET_CHECKPOINT")
+    if not (python and checkpoint): pytest.skip(f"{_PYTHON_VARIABLE} and INVARIANT_METRICS_COMET_CHECKPOINT are not set: no COMET to compare with")
     triples = [("der Hund", "the dog is old", "the dog"), ("die Katze ist da", "the cat", "the cat is there"), ("a", "", "b")]
     code = ("import json, sys; from comet import load_from_checkpoint; m = load_from_checkpoint(sys.argv[1], local_files_only=True); "
             "d = [dict(src=s, mt=t, ref=r) for s, t, r in json.loads(sys.argv[2])]; print('found', json.dumps(list(map(float, m.predict(d, gpus=0, progress_bar=False).scores))))")

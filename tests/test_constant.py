@@ -7,7 +7,7 @@ import pytest
 from invariant_metrics.core import Signature
 from invariant_metrics.metrics.metric import SetMetric
 from invariant_metrics.probes import images, own_images, own_texts, worlds
-from invariant_metrics.probes.probe_figures import all_levels, profile_heat, profile_words
+from invariant_metrics.probes.probe_figures import all_levels, profile_heat, _profile_words
 from invariant_metrics.probes.tables import kind_verdicts, summarize_probe
 from invariant_metrics.probes.probe_task import ProbeSize
 
@@ -48,7 +48,7 @@ PROBES = {
 @pytest.mark.parametrize("name", PROBES)
 def test_a_constant_notices_nothing_and_prefers_nothing(name, monkeypatch, tmp_path):
     monkeypatch.setitem(own_texts.OWN_SIZES, "quick", ProbeSize(60, 8, 40, 12))
-    monkeypatch.setitem(worlds.WORLD_SIZES, "quick", ProbeSize(24, 8, 40, 12))
+    monkeypatch.setitem(worlds._WORLD_SIZES, "quick", ProbeSize(24, 8, 40, 12))
     monkeypatch.setitem(own_images.PICTURE_SIZES, "quick", ProbeSize(12, 8, 40))
     monkeypatch.setitem(images.COLOR_SIZES, "quick", ProbeSize(12, 8, 40, per_photo=1))
     found = PROBES[name](tmp_path)
@@ -64,5 +64,5 @@ def test_a_constant_notices_nothing_and_prefers_nothing(name, monkeypatch, tmp_p
     for source, view in found.profile[["source", "view"]].drop_duplicates().itertuples(index=False):
         for row in profile_heat(found.profile, source, view)["rows"]: assert row["name"] not in blind or not any(cell["sure"] for cell in row["cells"])
         for metric in blind:
-            said = profile_words(found.profile, source, metric, view)
+            said = _profile_words(found.profile, source, metric, view)
             assert not said or "it scores 0 worse than a valid alternative; none better" in said[0]

@@ -12,19 +12,19 @@ from invariant_metrics.encoders.encoder import FasterEncoder, get_encoder
 from invariant_metrics.encoders.image_text import image_text, write_random_clip
 from invariant_metrics.encoders.store import FeatureStore, _image_rows, extract_features
 from invariant_metrics.invariants.invariant import get_invariant
-from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, unit_moments
+from invariant_metrics.metrics.cmmd import cmmd_distance, moment_value, _unit_moments
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.inception_score import inception_score
 from invariant_metrics.metrics.kernel import RBF, Polynomial
 from invariant_metrics.metrics.mmd import mmd2, mmd_estimate
-from invariant_metrics.metrics.named import kid_distance, kid_estimate
+from invariant_metrics.metrics.named import kid_distance, _kid_estimate
 from invariant_metrics.metrics.neighbors import neighbor_scores
 from invariant_metrics.models.colorizer import UNetColorizer, seeded
 from invariant_metrics.models.generators import translators
 from invariant_metrics.models.text_networks import Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, TargetCache, color_batches
-from invariant_metrics.training.loop import LOOK_EVERY, Optim, Turn, fit
+from invariant_metrics.training.loop import _LOOK_EVERY, Optim, Turn, fit
 from invariant_metrics.training.text_training import augmented_text, text_batches
 from invariant_metrics.worlds.scenes import make_scenes
 from tiny_networks import save_tiny
@@ -54,9 +54,9 @@ def features(n: int, d: int, seed: int = 0) -> torch.Tensor:
 # metrics of features
 
 MEASURES = {"fd": frechet_distance, "fd, statistics": lambda a, b: frechet_distance(GaussianStats.of(a.split(70)), GaussianStats.of(b.split(70))),
-            "kid": lambda a, b: kid_distance(a, b, subsets=20, size=50), "kid, value": lambda a, b: kid_estimate(a, b, drawing=dict(subsets=20, size=50)).corrected,
+            "kid": lambda a, b: kid_distance(a, b, subsets=20, size=50), "kid, value": lambda a, b: _kid_estimate(a, b, drawing=dict(subsets=20, size=50)).corrected,
             "mmd": lambda a, b: mmd2(a, b, kernel=RBF(6.0)), "mmd, polynomial": lambda a, b: mmd2(a, b, kernel=Polynomial()),
-            "mmd, estimate": lambda a, b: mmd_estimate(a, b, kernel=RBF(6.0)).value, "cmmd": cmmd_distance, "cmmd, moments": lambda a, b: moment_value(unit_moments(a), unit_moments(b)),
+            "mmd, estimate": lambda a, b: mmd_estimate(a, b, kernel=RBF(6.0)).value, "cmmd": cmmd_distance, "cmmd, moments": lambda a, b: moment_value(_unit_moments(a), _unit_moments(b)),
             "inception score": lambda a, b: inception_score(a)}
 
 
@@ -85,12 +85,12 @@ def test_replicates_agree(device):
 
 @on_both
 def test_statistics_travel_between_devices(device, tmp_path):
-    from invariant_metrics.metrics.gaussian import load_stats, save_stats
+    from invariant_metrics.metrics.gaussian import _load_stats, _save_stats
     a = features(200, 12)
     there = GaussianStats(4).update(a[:90].to(device))
-    save_stats(there, tmp_path/"s.safetensors")
+    _save_stats(there, tmp_path/"s.safetensors")
     there.update(a[90:])  # rows on the CPU go where the statistics are
-    assert there.cov.device.type == device and load_stats(tmp_path/"s.safetensors").n == 90
+    assert there.cov.device.type == device and _load_stats(tmp_path/"s.safetensors").n == 90
     torch.testing.assert_close(there.cov.cpu(), GaussianStats.of(a).cov, rtol=1e-9, atol=1e-12)
 
 
@@ -224,7 +224,7 @@ def test_a_colorizer_learns(scenes, device, precision, names):
 @on_both
 def test_looking_rarely_changes_nothing(device, scenes):
     logs = {}
-    for look in (1, LOOK_EVERY):
+    for look in (1, _LOOK_EVERY):
         turn, batches = color_turn(device, scenes)
         logs[look] = fit(turn, batches, 23, precision="fp32", look_every=look, save_every=7), weights(turn)
     (a, p), (b, q) = logs.values()
@@ -233,7 +233,7 @@ def test_looking_rarely_changes_nothing(device, scenes):
 
 
 @on_both
-@pytest.mark.parametrize("look", [1, 4, LOOK_EVERY])
+@pytest.mark.parametrize("look", [1, 4, _LOOK_EVERY])
 def test_nothing_moves_after_a_value_that_is_not_finite(device, look, tmp_path, scenes):
     def broken(model, batch): return {"task": model(batch["L"]).square().mean()*batch["factor"]}
     plain = color_batches(scenes.rgb, 8)

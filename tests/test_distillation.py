@@ -13,7 +13,7 @@ from PIL import Image
 
 from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
-from invariant_metrics.data.pairs import load_pairs, pairs_of_scenes, read_concepts
+from invariant_metrics.data.pairs import load_pairs, _pairs_of_scenes, _read_concepts
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.store import FeatureStore
@@ -23,10 +23,10 @@ from invariant_metrics.lclip.exported import export_lclip
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.models.multiplexed import LClip, tiny_lclip
 from invariant_metrics.runs import read_run
-from invariant_metrics.training.distillation import STAGES, PairData, Pupil, StagePlan, copy_patches, cosine_matrix, distill_stage
-from invariant_metrics.training.distillation import pair_contrastive, similarity_regulator, stage_batches, stage_loss, teacher_heads, tower_loss
+from invariant_metrics.training.distillation import STAGES, PairData, _Pupil, StagePlan, copy_patches, _cosine_matrix, distill_stage
+from invariant_metrics.training.distillation import pair_contrastive, similarity_regulator, _stage_batches, _stage_loss, teacher_heads, _tower_loss
 from invariant_metrics.training.loop import total
-from invariant_metrics.training.meaning_kept import KEPT, Variation, view_images
+from invariant_metrics.training.meaning_kept import _KEPT, Variation, view_images
 from tiny_networks import save_clip
 
 N, DIM = 24, 16
@@ -58,8 +58,8 @@ def test_losses_are_those_of_loops_in_float64():
     def cosine(x, y): return float(x @ y/np.linalg.norm(x)/np.linalg.norm(y))
     wanted = np.mean([.5*np.abs(x - y).mean() + .5*(1 - cosine(x, y)) for x, y in zip(a, b)])
     a, b, c, d = map(torch.from_numpy, (a, b, c, d))
-    assert tower_loss(a, b).item() == pytest.approx(wanted, abs=1e-12)
-    S, T = cosine_matrix(a, b), cosine_matrix(c, d)
+    assert _tower_loss(a, b).item() == pytest.approx(wanted, abs=1e-12)
+    S, T = _cosine_matrix(a, b), _cosine_matrix(c, d)
     assert S.dtype == torch.float64 and S[2, 4].item() == pytest.approx(cosine(a[2].numpy(), b[4].numpy()), abs=1e-12)
     own = [max(0, float(T[i, i] - S[i, i])) for i in range(7)]
     others = [max(0, float(S[i, j] - T[i, j])) for i in range(7) for j in range(7) if i != j]
@@ -83,8 +83,8 @@ def test_the_regulator_of_the_facts_and_its_gradient():
 
 def test_cosines_keep_their_places_under_bfloat16():
     a, b = torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(0))
-    with torch.autocast("cpu", torch.bfloat16): inside = cosine_matrix(a, b)
-    assert inside.dtype == torch.float32 and torch.equal(inside, cosine_matrix(a, b))
+    with torch.autocast("cpu", torch.bfloat16): inside = _cosine_matrix(a, b)
+    assert inside.dtype == torch.float32 and torch.equal(inside, _cosine_matrix(a, b))
 
 
 def test_without_a_scale_a_perfect_student_stays_near_knowing_nothing():
@@ -93,24 +93,24 @@ def test_without_a_scale_a_perfect_student_stays_near_knowing_nothing():
 
 def test_terms_of_the_stage_of_pairs_have_the_codes_weights():
     data, student = made(), new()
-    batch = stage_batches(data, "pair", 8)(0)
-    pupil = Pupil(student, teacher_heads(data.teachers, DIM))
+    batch = _stage_batches(data, "pair", 8)(0)
+    pupil = _Pupil(student, teacher_heads(data.teachers, DIM))
     images, texts = pupil(batch)
     def eq1(x, y): return (x - y).abs().mean() + 1 - torch.nn.functional.cosine_similarity(x, y).mean()
     one, two = eq1(images, batch["teacher_images"][0]), eq1(texts, batch["teacher_texts"][0])
-    regulator = similarity_regulator(cosine_matrix(images, texts), cosine_matrix(batch["teacher_images"][0], batch["teacher_texts"][0]))
+    regulator = similarity_regulator(_cosine_matrix(images, texts), _cosine_matrix(batch["teacher_images"][0], batch["teacher_texts"][0]))
     code = .5*(one/3 + two/3) + .1*regulator/3
-    assert total(stage_loss("pair", StagePlan(freeze_text=False))(pupil, batch)).item() == pytest.approx(code.item(), abs=1e-6)
-    terms = stage_loss("pair", StagePlan())(pupil, batch)
+    assert total(_stage_loss("pair", StagePlan(freeze_text=False))(pupil, batch)).item() == pytest.approx(code.item(), abs=1e-6)
+    terms = _stage_loss("pair", StagePlan())(pupil, batch)
     assert terms["text"][0] == 0 and total(terms).item() == pytest.approx((code - .5*two/3).item(), abs=1e-6)  # a frozen tower is only watched
-    assert stage_loss("pair", StagePlan(loss="single"))(pupil, batch)["regulator"][0] == 0
+    assert _stage_loss("pair", StagePlan(loss="single"))(pupil, batch)["regulator"][0] == 0
 
 
 # what stages see and move
 
 def test_repeated_captions_are_counted_and_masked():
     data = made()
-    batch = stage_batches(data, "pair", N)(0)
+    batch = _stage_batches(data, "pair", N)(0)
     at = {int(row): k for k, row in enumerate(batch["rows"])}
     assert batch["same"][at[3], at[7]] and batch["same"].sum() == N + 2
     log = distill_stage(new(), data, "pair", steps=1, batch=N, loss="contrastive")
@@ -119,13 +119,13 @@ def test_repeated_captions_are_counted_and_masked():
 
 def test_each_epoch_has_its_view_of_pixels_and_of_the_teacher():
     data = made()
-    batches = stage_batches(data, "vision", 16, views=2)
+    batches = _stage_batches(data, "vision", 16, views=2)
     for i in range(6):
         batch = batches(i)
         for k, row in enumerate(batch["rows"].tolist()):
             view = (16*i + k)//N % 2
             assert torch.equal(batch["teacher_images"][0][k], data.teacher_images["one"][view, row])
-    first = stage_batches(data, "vision", N)(1)
+    first = _stage_batches(data, "vision", N)(1)
     assert torch.equal(first["teacher_images"][0], data.teacher_images["one"][0, first["rows"]])  # one view unless more are asked for
 
 
@@ -156,10 +156,10 @@ def test_several_teachers_give_the_mean_and_other_sizes_a_map():
     both = replace(one, teacher_images=one.teacher_images | wide[0], teacher_texts=one.teacher_texts | wide[1])
     heads = teacher_heads(both.teachers, DIM)
     weights = heads["images"][1].weight.detach().clone()
-    pupil, batch = Pupil(student, heads), stage_batches(both, "vision", 8)(0)
+    pupil, batch = _Pupil(student, heads), _stage_batches(both, "vision", 8)(0)
     images, _ = pupil(batch)
-    parts = [tower_loss(images, batch["teacher_images"][0]), tower_loss(heads["images"][1](images), batch["teacher_images"][1])]
-    assert stage_loss("vision", StagePlan())(pupil, batch)["vision"].item() == pytest.approx((sum(parts)/2).item(), abs=1e-6)
+    parts = [_tower_loss(images, batch["teacher_images"][0]), _tower_loss(heads["images"][1](images), batch["teacher_images"][1])]
+    assert _stage_loss("vision", StagePlan())(pupil, batch)["vision"].item() == pytest.approx((sum(parts)/2).item(), abs=1e-6)
     distill_stage(student, both, "vision", steps=2, batch=8, heads=heads)
     assert not torch.equal(weights, heads["images"][1].weight)
     with pytest.raises(InputError, match=r"have 16 numbers, the teacher's 20 \(two\)"): teacher_heads({"two": 20}, DIM)
@@ -231,7 +231,7 @@ FEW = room.DistillSize(10, (4, 4, 3), 8) # steps of a run that takes a moment
 @pytest.fixture
 def tiny(teacher, tmp_path, monkeypatch): # a run of a few steps
     monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
-    monkeypatch.setitem(room.DISTILL_SIZES, "quick", FEW)
+    monkeypatch.setitem(room._DISTILL_SIZES, "quick", FEW)
     (tmp_path/"narrow.json").write_text(json.dumps({"vision.width": 32, "vision.heads": 4, "text.width": 32, "text.heads": 4, "patch": 16}))
     return dict(teacher=teacher, student=tmp_path/"narrow.json", scale="quick", save_every=2)
 
@@ -239,7 +239,7 @@ def tiny(teacher, tmp_path, monkeypatch): # a run of a few steps
 def test_the_teacher_is_never_asked_twice(teacher, tmp_path):
     calls, real = [], open_teacher(teacher)
     tower = replace(real.tower, image=lambda x: calls.append(len(x)) or real.tower.image(x), text=lambda x: calls.append(len(x)) or real.tower.text(x))
-    pairs = pairs_of_scenes(6)
+    pairs = _pairs_of_scenes(6)
     def lessons(): return Lessons([replace(real, tower=tower)], 96, store=FeatureStore(tmp_path))
     def data():
         held, (at, rows) = lessons(), pairs.rows()
@@ -257,7 +257,7 @@ def test_a_run_leaves_a_clip_and_its_losses_and_is_done_once(tiny, tmp_path):
     place = distill("scenes", tmp_path/"run", **tiny)
     student, meta = image_text(place), read_run(tmp_path/"run")
     assert student.name == "lclip" and meta["status"] == "finished" and [*meta["parts"]] == [*STAGES]
-    scenes = pairs_of_scenes(3)
+    scenes = _pairs_of_scenes(3)
     assert student.images([scenes.images[i] for i in range(3)]).shape == (3, 32)
     losses = load_losses(tmp_path/"run")
     assert set(losses.stage) == {*STAGES} and losses.groupby("stage").step.max().to_dict() == {"vision": 3, "text": 3, "pair": 2}
@@ -272,7 +272,7 @@ def test_a_run_leaves_a_clip_and_its_losses_and_is_done_once(tiny, tmp_path):
 
 
 def killed(out: str, tiny: dict) -> None: # in a process of its own: dies without a word in the middle of the text tower
-    room.DISTILL_SIZES["quick"] = FEW
+    room._DISTILL_SIZES["quick"] = FEW
     count, plain = [], room.distill_stage
     def tick():
         count.append(1)
@@ -286,7 +286,7 @@ def test_the_papers_recipe_has_its_views_and_first_captions(tiny, tmp_path, monk
     def noted(lessons, pairs, *rest):
         seen.append((rest[2], rest[4])) # first, views
         raise InputError("far enough")
-    monkeypatch.setattr(room, "lesson_plans", noted)
+    monkeypatch.setattr(room, "_lesson_plans", noted)
     for more in ({}, {"recipe": "paper"}, {"recipe": "paper", "first": False, "views": 2}):
         with pytest.raises(InputError, match="far enough"): distill("scenes", tmp_path/"run", **tiny, **more)
     assert seen == [(False, 1), (True, 8), (False, 2)]
@@ -332,7 +332,7 @@ def test_what_cannot_work_is_refused_before_the_folder_is_made(tiny, teacher, tm
 
 
 def test_pictures_that_do_not_decode_are_refused_or_counted(tiny, tmp_path):
-    pairs, folder = pairs_of_scenes(4), tmp_path/"photos"
+    pairs, folder = _pairs_of_scenes(4), tmp_path/"photos"
     folder.mkdir()
     for i, photo in enumerate(pairs.images.items): Image.fromarray(photo.rgb).save(folder/f"{i}.png")
     lines = [f"{texts[0]}\thttps://example.org/{i}.png" for i, texts in enumerate(pairs.captions)]
@@ -356,7 +356,7 @@ def test_pictures_that_do_not_decode_are_refused_or_counted(tiny, tmp_path):
 
 @pytest.mark.parametrize("ending, mark", [("csv", ","), ("tsv", "\t")])
 def test_a_table_with_headings_goes_with_the_pictures_beside_it(tmp_path, ending, mark):
-    scenes = pairs_of_scenes(2).images
+    scenes = _pairs_of_scenes(2).images
     for name, i in (("a.png", 0), ("b.png", 1)): Image.fromarray(scenes.items[i].rgb).save(tmp_path/name)
     rows = [("image", "caption"), ("a.png", "a red ball"), ("b.png", "a tree"), ("a.png", "one ball")]
     table = tmp_path/f"table.{ending}"
@@ -372,11 +372,11 @@ def test_captions_and_files_of_a_table_are_told_apart_in_either_order(tmp_path):
         for order in (1, -1):
             rows = [heads, *pairs] if heads else pairs[:1]
             file.write_text("".join("\t".join(row[::order]) + "\n" for row in rows))
-            found = read_concepts(file)
+            found = _read_concepts(file)
             assert found == (pairs if heads else pairs[:1]), (heads, order)
     assert load_pairs(file, texts_only=True).rows()[1] == [caption for caption, _ in pairs]
     file.write_text("file\tcaption\na.png\t\n")
-    with pytest.raises(InputError, match="line 2: expected a caption"): read_concepts(file)
+    with pytest.raises(InputError, match="line 2: expected a caption"): _read_concepts(file)
 
 
 def test_patches_are_copied_where_sizes_agree_and_stay(teacher):
@@ -392,10 +392,10 @@ def test_patches_are_copied_where_sizes_agree_and_stay(teacher):
 
 def test_views_are_the_same_in_any_thread_and_have_prints_of_their_own():
     from concurrent.futures import ThreadPoolExecutor
-    images = pairs_of_scenes(4).images
+    images = _pairs_of_scenes(4).images
     second = view_images(images, 2)
     alone = [second[i] for i in range(4)]
     with ThreadPoolExecutor(4) as pool: together = [*pool.map(second.__getitem__, [0, 1, 2, 3])]
     assert all(map(torch.equal, alone, together)) and view_images(images, 0) is images
     prints = [set(view_images(images, view, Variation(seed=s)).fingerprints()) for view in (1, 2) for s in (0, 1)]
-    assert len(set.union(*prints)) == 16 and not {"Color", "Solarize", "Invert"} & set(KEPT)
+    assert len(set.union(*prints)) == 16 and not {"Color", "Solarize", "Invert"} & set(_KEPT)

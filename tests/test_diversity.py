@@ -6,7 +6,7 @@ from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric, metric_cards
-from invariant_metrics.metrics.diversity import distinct_share, gram_counts
+from invariant_metrics.metrics.diversity import _distinct_share, _gram_counts
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.scoring.score import score
 
@@ -21,17 +21,17 @@ def plain(text: str, n: int) -> tuple[int, int]: # distinct, all
     return len(seen), sum(seen.values())
 
 
-def div_n(texts, n=2, **options): return distinct_share(gram_counts(texts, (n,), **options))
+def div_n(texts, n=2, **options): return _distinct_share(_gram_counts(texts, (n,), **options))
 
 
 def rep_n(texts, n=2): return 1 - div_n(texts, n)
 
 
-def diversity(texts): return distinct_share(gram_counts(texts, (2, 3, 4)))
+def diversity(texts): return _distinct_share(_gram_counts(texts, (2, 3, 4)))
 
 
 def distinct_n(texts, n=2, denominator="tokens"):
-    counts = gram_counts(texts, (n, 1))
+    counts = _gram_counts(texts, (n, 1))
     whole = counts[:, 3 if denominator == "tokens" else 1]
     return np.divide(counts[:, 0], whole, out=np.zeros(len(counts)), where=whole > 0)
 
@@ -50,7 +50,7 @@ def test_the_oracle_of_three_alternations():
 def test_every_share_is_a_count_by_dictionary(texts):
     for n in (1, 2, 3, 4, 6):
         counts = [plain(text, n) for text in texts]
-        assert gram_counts(texts, (n,)).tolist() == [list(map(float, pair)) for pair in counts]
+        assert _gram_counts(texts, (n,)).tolist() == [list(map(float, pair)) for pair in counts]
         assert div_n(texts, n).tolist() == [u/t if t else 1.0 for u, t in counts]
         assert distinct_n(texts, n).tolist() == [u/len(text.split()) if t else 0.0 for (u, t), text in zip(counts, texts)]
         assert np.array_equal(rep_n(texts, n), 1 - div_n(texts, n))

@@ -6,8 +6,8 @@ import pytest
 from commands import cli
 from invariant_metrics.core import InputError
 from invariant_metrics.edits.word_families import edits_of
-from invariant_metrics.people.edit_sheets import BAD, CARD, NEITHER, OLD, STORED, UNREAD, WRONG, edit_cards, edit_readings
-from invariant_metrics.people.edit_sheets import edit_sample, edit_sheet, edits_signature, stored_readings
+from invariant_metrics.people.edit_sheets import _BAD, CARD, _NEITHER, _OLD, _STORED, _UNREAD, _WRONG, edit_cards, edit_readings
+from invariant_metrics.people.edit_sheets import _edit_sample, edit_sheet, _edits_signature, _stored_readings
 from invariant_metrics.people.labeling import collect
 from invariant_metrics.people.labels import answer_sheet, label_key, read_labels, write_answers
 from invariant_metrics.stats import wilson
@@ -26,9 +26,9 @@ def filled(place, page, readers: dict) -> None:
         sheet, left, said = answer_sheet(page, str(number), reader), dict(boxes), {}
         for code in sorted(set(sheet["item"])):
             family = key[code]["system"]
-            if family == "check": said[code] = WRONG if careful else NEITHER
+            if family == "check": said[code] = _WRONG if careful else _NEITHER
             elif left.get(family, (0, ""))[0]: said[code], left[family] = left[family][1], (left[family][0] - 1, left[family][1])
-            else: said[code] = NEITHER
+            else: said[code] = _NEITHER
         write_answers(sheet.assign(answer=[str(int(said[c] == a)) for c, a in zip(sheet["item"], sheet["aspect"])], seconds=3.0), place/f"{number}.csv")
 
 
@@ -37,36 +37,36 @@ def test_a_sheet_is_a_page_that_holds_texts_as_texts(tmp_path):
     page = edit_sheet("captioning", REFERENCES, tmp_path/"page.html", families=FAMILIES, sample=8, evaluators=2, seed=2)
     html, key = page.path.read_text(), label_key(page.path)
     assert EVIL not in html and "default-src &#39;none&#39;" in html
-    drawn = edit_sample("captioning", REFERENCES, families=FAMILIES, sample=8, seed=2)
+    drawn = _edit_sample("captioning", REFERENCES, families=FAMILIES, sample=8, seed=2)
     shown = {(e["system"], e["texts"]["source"], e["texts"]["output"]) for e in key["entries"].values() if e["system"] != "check"}
     assert shown == {(r.family, r.base, r.edited) for r in drawn.itertuples()} and any(EVIL in base for _, base, _ in shown)
-    assert key["edits"] == {"task": "captioning", "signature": edits_signature(), "kinds": {"noun-swapped": "violation", "color-replaced": "violation", "misspelling": "form"}}
+    assert key["edits"] == {"task": "captioning", "signature": _edits_signature(), "kinds": {"noun-swapped": "violation", "color-replaced": "violation", "misspelling": "form"}}
     assert all(e["references"] for e in key["entries"].values()) and page.counts["tutorial"] == 2 and page.counts["attention"] == 4
 
 
 def test_counts_come_back_and_careless_readers_do_not(tmp_path):
     page = edit_sheet("captioning", REFERENCES, tmp_path/"page.html", families=FAMILIES, sample=6, evaluators=3)
-    careful = {"noun-swapped": (3, WRONG), "misspelling": (6, BAD)}
-    filled(tmp_path, page.path, {"Ada": (careful, True), "Ben": ({**careful, "noun-swapped": (1, WRONG)}, True), "Tim": ({"color-replaced": (6, WRONG)}, False)})
+    careful = {"noun-swapped": (3, _WRONG), "misspelling": (6, _BAD)}
+    filled(tmp_path, page.path, {"Ada": (careful, True), "Ben": ({**careful, "noun-swapped": (1, _WRONG)}, True), "Tim": ({"color-replaced": (6, _WRONG)}, False)})
     found, notes = edit_readings(tmp_path, page.path, tmp_path/"kept")
     by = found.set_index("family")
     assert by["wrong"].to_dict() == pytest.approx({"noun-swapped": 2/6, "color-replaced": 0, "misspelling": 0}) # three by Ada, one by Ben
     assert by.loc["misspelling", ["edits", "readers", "bad"]].tolist() == [6, 2, 1] and any("dropped Tim" in note for note in notes)
     assert by.loc["noun-swapped", ["wrong_low", "wrong_high"]].tolist() == pytest.approx(wilson(2/6, 6)[1:])
-    assert stored_readings(tmp_path/"kept")["wrong"].tolist() == pytest.approx(found["wrong"].tolist(), abs=1e-4)
+    assert _stored_readings(tmp_path/"kept")["wrong"].tolist() == pytest.approx(found["wrong"].tolist(), abs=1e-4)
 
 
 def test_cards_say_who_has_read_and_whether_the_edits_are_still_those(tmp_path):
-    assert tuple(stored_readings().columns) == CARD # those of the package
+    assert tuple(_stored_readings().columns) == CARD # those of the package
     assert set(edit_cards("captioning")["family"]) == set(edits_of("captioning"))
-    row = dict(zip(CARD, ["negation", "captioning", "violation", 60, 2, 0.05, 0.02, 0.14, 0, 0, 0.06, edits_signature()]))
-    for signature, told in ((row["signature"], "60 edits, read by 2"), ("older", f"60 edits, read by 2; {OLD}")):
-        (tmp_path/STORED).write_text(",".join(CARD) + "\n" + ",".join(str(v) for v in {**row, "signature": signature}.values()) + "\n")
+    row = dict(zip(CARD, ["negation", "captioning", "violation", 60, 2, 0.05, 0.02, 0.14, 0, 0, 0.06, _edits_signature()]))
+    for signature, told in ((row["signature"], "60 edits, read by 2"), ("older", f"60 edits, read by 2; {_OLD}")):
+        (tmp_path/_STORED).write_text(",".join(CARD) + "\n" + ",".join(str(v) for v in {**row, "signature": signature}.values()) + "\n")
         cards = edit_cards("captioning", tmp_path).set_index("family")
         assert cards.loc["negation", ["wrong_labels", "bad_english", "read"]].tolist() == ["5 % (2–14)", "0 % (0–6)", told]
-        assert cards.loc["noun-swapped", ["wrong_labels", "read"]].tolist() == ["", UNREAD]
-        assert edit_cards("translation", tmp_path)["read"].eq(UNREAD).all()
-    (tmp_path/STORED).write_text("family,share\nnegation,1\n")
+        assert cards.loc["noun-swapped", ["wrong_labels", "read"]].tolist() == ["", _UNREAD]
+        assert edit_cards("translation", tmp_path)["read"].eq(_UNREAD).all()
+    (tmp_path/_STORED).write_text("family,share\nnegation,1\n")
     with pytest.raises(InputError, match="no table of readings"): edit_cards("captioning", tmp_path)
 
 
@@ -75,12 +75,12 @@ def test_the_command_writes_a_sheet_and_reads_it_back(tmp_path):
     made = cli("probe", "edits", "captioning", "--target", "refs.json", "--families", ",".join(FAMILIES), "--sample", 6, "--evaluators", 1, "--out", "page.html", "--json", cwd=tmp_path)
     assert made.returncode == 0 and json.loads(made.stdout)["result"]["counts"]["main"] == 18, made.stderr
     (tmp_path/"answers").mkdir()
-    filled(tmp_path/"answers", tmp_path/"page.html", {"Ada": ({"color-replaced": (3, WRONG)}, True)})
+    filled(tmp_path/"answers", tmp_path/"page.html", {"Ada": ({"color-replaced": (3, _WRONG)}, True)})
     read = cli("probe", "edits", "captioning", "--answers", "answers/", "--page", "page.html", "--out", "kept", "--json", cwd=tmp_path)
     rows = {row["family"]: row for row in json.loads(read.stdout)["result"]["families"]}
     assert rows["color-replaced"]["wrong"] == 0.5 and rows["noun-swapped"]["wrong"] == 0 and rows["misspelling"]["edits"] == 6
     listed = cli("probe", "edits", "captioning", "--readings", "kept", cwd=tmp_path)
-    assert listed.returncode == 0 and "50 %" in listed.stdout and UNREAD in listed.stdout
+    assert listed.returncode == 0 and "50 %" in listed.stdout and _UNREAD in listed.stdout
     for words, says in ((["--answers", "answers/", "--target", "refs.json"], "give one of them"), (["--target", "refs.json"], "name it page.html"),
                         (["--out", "x.html"], "--target (a sheet) or --answers"), (["--families", "negation"], "give --target as well")):
         done = cli("probe", "edits", "captioning", *words, cwd=tmp_path)

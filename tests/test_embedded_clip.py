@@ -10,8 +10,8 @@ from PIL import Image
 from commands import cli
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.weights import get_card, resolve
-from invariant_metrics.training.image_text_training import FACTS, TEST_SCENES, TextFacts, contrast_terms, image_text_report
-from invariant_metrics.training.image_text_training import make_image_text, right_ranks, train_image_text, word_tokenizer, caption_words
+from invariant_metrics.training.image_text_training import _FACTS, TEST_SCENES, TextFacts, _contrast_terms, image_text_report
+from invariant_metrics.training.image_text_training import make_image_text, right_ranks, _train_image_text, _word_tokenizer, caption_words
 from invariant_metrics.worlds.scene_text import captions
 from invariant_metrics.worlds.scenes import make_scenes
 
@@ -55,13 +55,13 @@ def test_the_sentences_alone_give_little_away():
 def test_texts_are_read_to_their_end_and_unknown_words_are_one_token(clip):
     vectors, _ = clip.texts(["a red ball", "a red ball is to the left of a blue car", "a red ball is to the left of a blue mug"])
     assert (vectors @ vectors.T)[~torch.eye(3, dtype=torch.bool)].max() < .999
-    tokenizer = word_tokenizer(caption_words(50))
+    tokenizer = _word_tokenizer(caption_words(50))
     ids = tokenizer("A UNICORN, and a platypus!")["input_ids"]
     assert ids[2] == ids[5] == tokenizer.unk_token_id and ids[-1] == len(tokenizer) - 1
 
 
 def test_recipes_repeat_and_go_on_after_an_interruption(tmp_path, monkeypatch):
-    whole, _, log = train_image_text(**TINY)
+    whole, _, log = _train_image_text(**TINY)
     from invariant_metrics.training import loop
     taken = []
     def stopping(*args, **kwargs):
@@ -73,8 +73,8 @@ def test_recipes_repeat_and_go_on_after_an_interruption(tmp_path, monkeypatch):
     monkeypatch.setattr("invariant_metrics.training.image_text_training.fit", lambda *a, **k: real(*a, **k, save_every=1))
     with monkeypatch.context() as m:
         m.setattr(loop, "take_step", stopping)
-        with pytest.raises(KeyboardInterrupt): train_image_text(**TINY, folder=tmp_path)
-    resumed, _, again = train_image_text(**TINY, folder=tmp_path)
+        with pytest.raises(KeyboardInterrupt): _train_image_text(**TINY, folder=tmp_path)
+    resumed, _, again = _train_image_text(**TINY, folder=tmp_path)
     assert len(taken) == 4 and all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters()))
     assert log.equals(again)
 
@@ -86,10 +86,10 @@ def test_a_made_folder_is_a_card_that_opens(tmp_path):
 
 
 def test_counts_and_sides_are_read_from_tokens():
-    tokenizer = word_tokenizer(caption_words(200))
+    tokenizer = _word_tokenizer(caption_words(200))
     rows = tokenizer(["three red apples and an orange", "an orange tree", "right of a tree there is a mug"], padding=True)["input_ids"]
     facts = TextFacts(tokenizer)(torch.tensor(rows))
-    assert facts.shape == (3, FACTS)
+    assert facts.shape == (3, _FACTS)
     assert sorted(facts[0][facts[0] != 0].tolist()) == [1, 1, 3, 3] and sorted(facts[1][facts[1] != 0].tolist()) == [1, 1]
     assert sorted(facts[2][facts[2] < 0].tolist()) == [-1] # the tree stands to the left
 
@@ -97,7 +97,7 @@ def test_counts_and_sides_are_read_from_tokens():
 def test_repeated_captions_are_no_negatives_and_ranks_count_ties_against_the_model():
     eye, none = torch.eye(4), torch.zeros(4, 2, dtype=torch.bool)
     texts = eye[[0, 0, 2, 3]]
-    masked, naive = (contrast_terms(eye, texts, torch.tensor(n), eye[:0], none, torch.tensor(5.)) for n in ([0, 0, 2, 3], [0, 1, 2, 3]))
+    masked, naive = (_contrast_terms(eye, texts, torch.tensor(n), eye[:0], none, torch.tensor(5.)) for n in ([0, 0, 2, 3], [0, 1, 2, 3]))
     assert masked["to pictures"] < naive["to pictures"]
     assert right_ranks(torch.ones(3, 3), ["a", "b", "a"]) == [2, 3, 2]
 

@@ -13,8 +13,8 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.data.wordnet import wordnet
 from invariant_metrics.rankings import explain as module
-from invariant_metrics.rankings.concepts import ConceptChoice, concepts_of, known_synsets
-from invariant_metrics.rankings.explain import concept_overlap, explain_failures, match_exclusive, match_groups
+from invariant_metrics.rankings.concepts import ConceptChoice, concepts_of, _known_synsets
+from invariant_metrics.rankings.explain import concept_overlap, explain_failures, _match_exclusive, match_groups
 
 # path similarities of the zebra example, WordNet 3.0: each exclusive concept of the right picture with grassland and grass
 ZEBRA = {"trunk": (.0833, .0769), "hill": (.1111, .0833), "tree": (.0769, .1667), "sky": (.0833, .0667), "branch": (.1, .0526), "head": (.0833, .0667),
@@ -51,7 +51,7 @@ def matched(weights: dict, best=max) -> dict: # edge -> weight, of a full matchi
 def by_hand(annotations, i: int, j: int, choice: ConceptChoice) -> tuple[list, dict]: # CA, NCS, CE, SD; sums of both matchings
     "One failure straight from the definitions."
     wn, o = wordnet(), annotations.objects
-    found = known_synsets(o.synsets, wn)
+    found = _known_synsets(o.synsets, wn)
     def held(picture):
         out, names = {}, set()
         for k in np.flatnonzero(o.image == picture):
@@ -193,7 +193,7 @@ def test_pieces_and_look_ups_give_the_same_numbers(monkeypatch):
         concepts = concepts_of(annotations, choice)
         plain = explain_failures(concepts, truth, retrieved)
         with monkeypatch.context() as small:
-            small.setattr(module, "EDGES", 10)  # a graph or two at a time
+            small.setattr(module, "_EDGES", 10)  # a graph or two at a time
             small.setattr(module, "TABLE", 0)   # no table: pairs are looked up
             pieces = explain_failures(concepts, truth, retrieved)
         for name in ("frame", "matches", "sizes", "counts", "unmatched"): pd.testing.assert_frame_equal(getattr(plain, name), getattr(pieces, name))
@@ -274,7 +274,7 @@ def test_similarity_is_far_faster_than_one_pair_at_a_time():
     annotations = drawn_annotations(400)
     concepts = concepts_of(annotations)
     truth, retrieved = drawn_failures(concepts, 400)
-    start = time.process_time(); overlap = concept_overlap(concepts, truth, retrieved); pairs = match_exclusive(concepts, overlap); ours = (time.process_time() - start)/400
+    start = time.process_time(); overlap = concept_overlap(concepts, truth, retrieved); pairs = _match_exclusive(concepts, overlap); ours = (time.process_time() - start)/400
     sets, similar = [set(concepts.of(i)) for i in range(len(concepts))], wordnet().path_similarity
     start = time.process_time()
     exclusive = [(sets[i] - sets[j], sets[j] - sets[i]) for i, j in zip(truth[:10], retrieved[:10])]

@@ -22,7 +22,7 @@ from invariant_metrics.rankings.failure_classes import CLASSES, class_shares, cl
 from invariant_metrics.rankings.concepts import concepts_of
 from invariant_metrics.rankings.explain import explain_failures
 from invariant_metrics.rankings.marks import NounMatcher
-from invariant_metrics.rankings.rater_ranks import AUTOMATIC, WORDING, ask_people, compare_with_people, failure_items, people_classes, people_table
+from invariant_metrics.rankings.rater_ranks import _AUTOMATIC, _WORDING, ask_people, compare_with_people, _failure_items, people_classes, people_table
 from invariant_metrics.rankings.table import global_table
 from invariant_metrics.rankings.rank_task import ranking_task
 from invariant_metrics.worlds.classes import CLASSES as THINGS
@@ -305,7 +305,7 @@ def simulated(page, classes: pd.DataFrame, evaluator: str, overlook: float, inve
     for code in sheet["item"].unique():
         row = int(entries[code]["item"])
         ticked[code] = [box for box in FAILURES if draw.random() < (1 - overlook if box in TRUE and known[TRUE[box]].iloc[row] else invent)]
-        ticked[code] = ticked[code] or [WORDING["none"]]
+        ticked[code] = ticked[code] or [_WORDING["none"]]
     said = [max(10 - 2*len(ticked[i]), 1) if a == "rating" else int(a in ticked[i]) for i, a in zip(sheet["item"], sheet["aspect"])]
     return sheet.assign(answer=said, seconds=4.0)
 
@@ -342,7 +342,7 @@ def test_automatic_classes_are_compared_with_people_by_hand(judged):
     _, classes, _, labels = judged
     people = people_classes(labels, reps=50)
     found = compare_with_people(people, classes).set_index("class")
-    for name, own in AUTOMATIC.items():
+    for name, own in _AUTOMATIC.items():
         cells = Counter()
         for failure, marked in people.marked[name].items():
             held = classes[own].iloc[failure]
@@ -389,7 +389,7 @@ def test_a_page_of_failures_is_judged_in_a_browser(rater, tmp_path):
 
 def test_people_refuse_what_is_no_sample_and_no_failures(judged, tmp_path):
     task, classes, _, _ = judged
-    with pytest.raises(InputError, match="0 of 250 failures"): failure_items(task, classes, 0)
+    with pytest.raises(InputError, match="0 of 250 failures"): _failure_items(task, classes, 0)
     collect([{"item": "a", "output": "x"}, {"item": "b", "output": "y"}], "likert", tmp_path/"p.html", aspects=["good"], evaluators=1, tutorial=0)
     write_answers(answer_sheet(tmp_path/"p.html", "1", "Al").assign(answer="3", seconds=4), tmp_path/"a.csv")
     with pytest.raises(InputError, match="not of likert"): people_classes(read_labels(tmp_path))

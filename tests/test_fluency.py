@@ -6,7 +6,7 @@ import pytest
 
 from commands import cli
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.edits.fluency import DRAWS, PARTS, FormJudge, fluency_auc, form_judge, form_parts, keep_matched, match_candidates
+from invariant_metrics.edits.fluency import _DRAWS, _PARTS, FormJudge, _fluency_auc, form_judge, _form_parts, _keep_matched, match_candidates
 from invariant_metrics.edits.fluency import matched_foils, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams, causal_scorer
 from invariant_metrics.probes.probe_figures import form_tables
@@ -36,8 +36,8 @@ def test_a_judge_has_not_read_what_it_judges():
     for i, part in enumerate(judge.part.tolist()):
         for p, model in enumerate(judge.models): assert (f"zebra{i}" in model.words) == (p != part) or i < 2
     assert "zebra0" not in judge.models[judge.part[0]].words
-    parts = form_parts(np.arange(60) // 3)
-    assert set(parts.tolist()) == set(range(PARTS)) and all(len(set(parts[3*k:3*k + 3])) == 1 for k in range(20))
+    parts = _form_parts(np.arange(60) // 3)
+    assert set(parts.tolist()) == set(range(_PARTS)) and all(len(set(parts[3*k:3*k + 3])) == 1 for k in range(20))
     with pytest.raises(InputError, match="2 texts|there are 1"): TaggedNGrams(["a dog"])
 
 
@@ -62,12 +62,12 @@ def test_opposite_signs_are_as_frequent_whatever_is_drawn():
     "Of random gaps: each pair of signs as often as its opposite, none beyond the tolerance."
     for seed in range(20):
         draw = rng(seed, "gaps")
-        gaps = [np.round(draw.normal(-0.05, 0.2, (draw.integers(1, DRAWS), 2)), 2) * draw.integers(0, 2, 2) for _ in range(40)]
-        chosen = keep_matched(gaps, 0.2)
+        gaps = [np.round(draw.normal(-0.05, 0.2, (draw.integers(1, _DRAWS), 2)), 2) * draw.integers(0, 2, 2) for _ in range(40)]
+        chosen = _keep_matched(gaps, 0.2)
         kept = np.array([gap[k] for gap, k in zip(gaps, chosen) if k >= 0]).reshape(-1, 2)
         signs = np.sign(kept).astype(int).tolist()
         assert np.abs(kept).max(initial=0) <= 0.2 and len(kept) and sorted(signs) == sorted([-a, -b] for a, b in signs)
-        assert fluency_auc(np.zeros(len(kept)), kept[:, 0]).auc == 0.5
+        assert _fluency_auc(np.zeros(len(kept)), kept[:, 0]).auc == 0.5
 
 
 def test_the_probe_keeps_what_form_does_not_tell_and_its_ledger_counts_the_rest():

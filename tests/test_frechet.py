@@ -10,7 +10,7 @@ from invariant_metrics.core import InputError, Signature
 from invariant_metrics.metrics import frechet
 from invariant_metrics.metrics import frechet
 from invariant_metrics.metrics.frechet import _split_off, frechet_distance, frechet_replicates, frechet_terms
-from invariant_metrics.metrics.frechet import column_products, root_sum, singular_directions
+from invariant_metrics.metrics.frechet import column_products, root_sum, _singular_directions
 from invariant_metrics.metrics.gaussian import GaussianStats
 
 SHAPES = [(300, 200, 16), (40, 60, 48), (20, 30, 64), (20, 200, 64)]  # n above d, around d, below d, one of each
@@ -206,11 +206,11 @@ SPECTRA = {"flat": torch.ones(150).double(), "falling": torch.arange(1, 151).dou
 def test_the_fast_sum_of_singular_values_is_within_its_bound(name, shape):
     values = SPECTRA[name]
     c, exact = singular_values(values, *shape), float(values.sum())
-    value, bound, how, *_ = singular_directions(c, 150, 1e-10*exact, large=16, vectors=False)
+    value, bound, how, *_ = _singular_directions(c, 150, 1e-10*exact, large=16, vectors=False)
     assert abs(value - exact) <= bound + 1e-14*exact and bound <= 1e-10*exact
     if name in ("flat", "falling", "steep", "one large"): assert how != "singular values"
     if name == "two scales": assert how == "singular values"       # nothing else reaches the bound, and that is noticed
-    assert singular_directions(c, 150).how == "singular values"
+    assert _singular_directions(c, 150).how == "singular values"
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 3, 6])

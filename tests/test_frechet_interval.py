@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from invariant_metrics.core import InputError, Signature, torch_rng
 from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
-from invariant_metrics.metrics.frechet_interval import deal_parts, frechet_estimate, frechet_from_stats
-from invariant_metrics.metrics.frechet_interval import _tail, frechet_infinite, frechet_influence
+from invariant_metrics.metrics.frechet_interval import deal_parts, frechet_estimate, _frechet_from_stats
+from invariant_metrics.metrics.frechet_interval import _tail, _frechet_infinite, frechet_influence
 from invariant_metrics.metrics.frechet_interval import halving_signs, small_sample_note
-from invariant_metrics.metrics.frechet_interval import transport_factors
+from invariant_metrics.metrics.frechet_interval import _transport_factors
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.scoring.inference import score_rows
 from invariant_metrics.metrics.estimate import standard_error
@@ -83,7 +83,7 @@ def test_both_routes_meet_where_samples_and_features_are_equally_many():
 def test_transport_factors_transport():
     a, b = draw(100, 100, 8, 5, 1)
     one, two = torch.cov(a.T), torch.cov(b.T)
-    there, back, sigma = transport_factors(one, two)
+    there, back, sigma = _transport_factors(one, two)
     t, back = there @ there.T, back @ back.T
     assert torch.allclose(t @ one @ t, two, atol=1e-9) and torch.allclose(back @ two @ back, one, atol=1e-9)
     assert torch.allclose(t @ back, torch.eye(8, dtype=torch.float64), atol=1e-8)
@@ -203,7 +203,7 @@ def test_statistics_with_parts_say_what_rows_say():
     rows, ratios = frechet_estimate(a, b), []
     for seed in range(20):
         stats = [GaussianStats(parts=8, seed=2*seed + k).update(x) for k, x in enumerate((a, b))]
-        found = frechet_from_stats(*stats)
+        found = _frechet_from_stats(*stats)
         assert found.value == pytest.approx(rows.value, rel=1e-9)
         assert found.corrected == pytest.approx(rows.corrected, abs=0.25*standard_error(rows)[0])
         assert 7 <= found.df <= 14
@@ -216,7 +216,7 @@ def test_statistics_without_samples_have_no_interval(tmp_path):
     np.savez(tmp_path/"mu_sigma.npz", mu=a.mean(0).numpy(), sigma=torch.cov(a.T).numpy())
     file, plain, parts = GaussianStats.load(tmp_path/"mu_sigma.npz"), GaussianStats().update(a), GaussianStats(parts=8).update(b)
     for one, word in ((file, "mu/sigma"), (plain, "parts=8"), (GaussianStats(parts=6).update(a), "power of two")):
-        found = frechet_from_stats(one, parts)
+        found = _frechet_from_stats(one, parts)
         assert found.value == pytest.approx(frechet_distance(a, b), rel=1e-8)
         assert found.corrected is None and found.se is None and found.pred is None
         assert any(n.startswith("no interval: ") and word in n for n in found.notes)
@@ -272,7 +272,7 @@ def test_the_same_items_have_no_interval_but_when_matched():
     exact = score_rows(fd, Rows(z, z.clone(), matched=True))
     assert (exact.value, exact.corrected) == (0.0, 0.0) and exact.ci.high - exact.ci.low < 1e-9
     streams = [GaussianStats(parts=8, seed=k).update(x) for k, x in enumerate((z, z[order]))]
-    assert frechet_from_stats(*streams).se is None and "do both sets hold the same items" in frechet_from_stats(*streams).notes[-1]
+    assert _frechet_from_stats(*streams).se is None and "do both sets hold the same items" in _frechet_from_stats(*streams).notes[-1]
 
 
 @pytest.mark.parametrize("noise", [1e-6, 1e-4, 1e-2])
@@ -287,7 +287,7 @@ def test_near_copies_are_told(noise):
     reordered = frechet_estimate(z, near[torch.randperm(200, generator=torch_rng(22, "order"))], matched=True)
     assert any("share items in another order" in n for n in reordered.notes)
     streams = [GaussianStats(parts=8, seed=k).update(x) for k, x in enumerate((z, near))]
-    assert any("far below 0" in n for n in frechet_from_stats(*streams).notes)
+    assert any("far below 0" in n for n in _frechet_from_stats(*streams).notes)
 
 
 def test_independent_sets_of_one_distribution_are_not_told_so():
@@ -299,7 +299,7 @@ def test_independent_sets_of_one_distribution_are_not_told_so():
 def test_statistics_of_two_encoders_are_refused():
     x = draw(40, 40, 3, 23)[0]
     one, two = (GaussianStats(8, signature=Signature.of(encoder="embedded", layer=layer)).update(x) for layer in ("late", "early"))
-    with pytest.raises(InputError, match="layer is late against early"): frechet_from_stats(one, two)
+    with pytest.raises(InputError, match="layer is late against early"): _frechet_from_stats(one, two)
 
 
 @pytest.mark.parametrize("convert", [lambda x: x.numpy(), lambda x: x.numpy().astype(np.int32), lambda x: x.long(), lambda x: x.half()])
@@ -308,8 +308,8 @@ def test_arrays_and_integers_are_features_too(convert):
     p, q = convert(a), convert(b)
     found, wanted = frechet_estimate(p, q), frechet_estimate(a, b)
     assert (found.value, found.corrected) == (wanted.value, wanted.corrected) and torch.equal(found.pred, wanted.pred)
-    assert frechet_infinite(p, q) == frechet_infinite(a, b)
-    assert frechet_infinite(p, q, np.arange(60) % 3) == frechet_infinite(a, b, torch.arange(60) % 3)
+    assert _frechet_infinite(p, q) == _frechet_infinite(a, b)
+    assert _frechet_infinite(p, q, np.arange(60) % 3) == _frechet_infinite(a, b, torch.arange(60) % 3)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -318,7 +318,7 @@ def test_too_few_to_halve(n):
     found = frechet_estimate(a, b)
     assert found.value == frechet_distance(a, b) and found.corrected is None and found.pred is None
     assert any(f"no interval: four samples or clusters are needed to halve the sets, found {n}" in x for x in found.notes)
-    with pytest.raises(InputError, match="four samples"): frechet_infinite(a, b)
+    with pytest.raises(InputError, match="four samples"): _frechet_infinite(a, b)
 
 
 def test_bad_input():
@@ -327,15 +327,15 @@ def test_bad_input():
     with pytest.raises(InputError, match="not finite"): frechet_estimate(a.index_fill(0, torch.tensor([1]), torch.inf), b)
     with pytest.raises(InputError, match="matched sets"): frechet_estimate(a, b, matched=True)
     with pytest.raises(InputError, match="cluster labels"): frechet_estimate(a, b, clusters=np.arange(5))
-    with pytest.raises(InputError, match="whole numbers"): frechet_infinite(a, b, torch.full((20,), 0.5))
+    with pytest.raises(InputError, match="whole numbers"): _frechet_infinite(a, b, torch.full((20,), 0.5))
 
 
 def test_infinite_is_order_free_and_takes_multiplicities():
     a, b = draw(60, 80, 5, 18)
     order, counts = torch.randperm(60, generator=torch_rng(18, "order")), torch.arange(60) % 3
-    assert frechet_infinite(a[order], b) == pytest.approx(frechet_infinite(a, b), abs=1e-9)
-    assert frechet_infinite(a, b, counts) == pytest.approx(frechet_infinite(a.repeat_interleave(counts, 0), b), abs=1e-9)
-    assert frechet_infinite(a, b) < frechet_distance(a, b)
+    assert _frechet_infinite(a[order], b) == pytest.approx(_frechet_infinite(a, b), abs=1e-9)
+    assert _frechet_infinite(a, b, counts) == pytest.approx(_frechet_infinite(a.repeat_interleave(counts, 0), b), abs=1e-9)
+    assert _frechet_infinite(a, b) < frechet_distance(a, b)
 
 
 def test_registered_metrics():

@@ -287,7 +287,7 @@ def test_a_link_to_itself_is_one_bad_picture(tmp_path):
 
 
 def test_a_packed_file_unpacks_up_to_a_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "UNPACKED", 10_000)
+    monkeypatch.setattr(reading, "_UNPACKED", 10_000)
     (tmp_path/"bomb.txt.gz").write_bytes(gzip.compress(b"\n"*10_001))
     (tmp_path/"fine.txt.gz").write_bytes(gzip.compress(b"\n"*10_000))
     says(lambda: load_texts(tmp_path/"bomb.txt.gz"), "bomb.txt.gz unpacks to more than", "gunzip --keep bomb.txt.gz")

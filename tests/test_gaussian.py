@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.encoders.store import FeatureStore, extract_features, save_features
 from invariant_metrics.metrics import gaussian
-from invariant_metrics.metrics.gaussian import GaussianStats, part_labels, same_source
+from invariant_metrics.metrics.gaussian import GaussianStats, _part_labels, same_source
 
 FEW = settings(max_examples=40)
 SIGNED = Signature.of(encoder="embedded", layer="late")
@@ -57,7 +57,7 @@ def test_parts_add_up_to_the_total_and_do_not_know_the_batches(stream, seed, par
     x, batches = stream
     whole, cut = GaussianStats(parts, seed).update(x), GaussianStats(parts, seed)
     for batch in batches: cut.update(batch)
-    labels = part_labels(0, len(x), parts, seed)
+    labels = _part_labels(0, len(x), parts, seed)
     assert [p.n for p in whole.parts] == [p.n for p in cut.parts] == np.bincount(labels, minlength=parts).tolist()
     for k, (a, b) in enumerate(zip(whole.parts, cut.parts)):
         if a.n < 2: continue

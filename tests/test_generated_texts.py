@@ -8,7 +8,7 @@ import pytest
 from commands import cli
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.generated_texts import GeneratedTexts, cut_bytes, load_generated, sample_items, with_outputs
+from invariant_metrics.data.generated_texts import GeneratedTexts, _cut_bytes, _load_generated, _sample_items, _with_outputs
 from invariant_metrics.data.judgment_tables import Choices
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.metrics.metric import extract, get_metric
@@ -43,23 +43,23 @@ def test_gigaword_in_all_its_layouts(tmp_path, packed):
     article = put(tmp_path/"train", f"valid.article.filter.txt{packed}", "\n".join(SENTENCES) + "\n")
     put(tmp_path/"train", f"valid.title.filter.txt{packed}", "\n".join(TITLES) + "\n")
     objects = put(tmp_path, f"test.jsonl{packed}", [{"document": d, "summary": s} for d, s in zip(SENTENCES, TITLES)])
-    first = load_generated(folder)
+    first = _load_generated(folder)
     assert first.name == "gigaword" and list(first.items["item"]) == ["1", "3"] and first.order == ("1", "2", "3", "4")
     assert first.items["references"].tolist() == [("storm hits coast",), ("bank cuts rate",)]
     assert first.notes == ("2 of 4 lines left out: no words in the source or in any reference",)
     for place in (folder/f"input.txt{packed}", article, objects):
-        assert load_generated(place).items.equals(first.items) and load_generated(place).order == first.order
+        assert _load_generated(place).items.equals(first.items) and _load_generated(place).order == first.order
     put(folder, f"task1_ref0.txt{packed}", "\n".join(TITLES[:3]) + "\n")
-    assert "4 sources and 3 references" in fails(load_generated, folder)
-    assert "line 2: summary is 7, not a text" in fails(load_generated, put(tmp_path, "bad.jsonl", [{"document": "a", "summary": "b"}, {"document": "a", "summary": 7}]))
+    assert "4 sources and 3 references" in fails(_load_generated, folder)
+    assert "line 2: summary is 7, not a text" in fails(_load_generated, put(tmp_path, "bad.jsonl", [{"document": "a", "summary": "b"}, {"document": "a", "summary": 7}]))
 
 
 def test_duc_as_prepared_has_four_references_and_is_no_gigaword(tmp_path):
     put(tmp_path, "input.txt", "a storm hit the coast\nthe bank cut its rate\n")
     for k, lines in enumerate(("storm hits coast\nbank cuts\n", "coast hit\nrate cut\n", "storm\nbank\n", "a storm\n\n")): put(tmp_path, f"task1_ref{k}.txt", lines)
-    found = load_generated(tmp_path)
+    found = _load_generated(tmp_path)
     assert found.name == "duc2004" and [len(r) for r in found.items["references"]] == [4, 3]
-    assert "unknown task '3'" in fails(load_generated, tmp_path, task=3)
+    assert "unknown task '3'" in fails(_load_generated, tmp_path, task=3)
 
 
 def nist(top):
@@ -76,18 +76,18 @@ def nist(top):
 
 
 def test_duc_from_its_archives_with_documents_and_peers(tmp_path):
-    first = load_generated(nist(tmp_path))
+    first = _load_generated(nist(tmp_path))
     assert list(first.items["item"]) == ["APW19981016.0240", "APW19981018.0007", "NYT19981017.0001"]
     assert first.items["references"].tolist() == [("Storm hits", "Storm and rain"), ("King crowned",), ("Storm leaves",)]
     assert first.items["source"].tolist() == ["Storm & rain hit.", "A king.", "It left."]
     assert len(first.outputs) == 3 and {*first.outputs["system"]} == {"17"}
-    second = load_generated(tmp_path, task=2)
+    second = _load_generated(tmp_path, task=2)
     assert second.items.iloc[0].tolist()[:3] == ["d30001", "Storm & rain hit. It left.", ("Summary by A. It rained.", "Summary by B. It rained.")]
     assert second.outputs.values.tolist() == [["d30001", "65", "The storm."]]
     table = put(tmp_path, "people.csv", "item,system,score\nAPW19981016.0240,17,3\nNYT19981017.0001,17,1\n")
     judged = load_judgments(tmp_path, "duc2004", scores=table, limit=5)
     assert judged.outputs["output"].tolist() == ["The s", "The s"] and "1 of 3 outputs were not judged" in judged.notes
-    assert cut_bytes("naïve", 3) == "na" and cut_bytes("naïve", 4) == "naï"
+    assert _cut_bytes("naïve", 3) == "na" and _cut_bytes("naïve", 4) == "naï"
 
 
 # stories
@@ -99,17 +99,17 @@ VIDEOS = {"v_a": {"duration": 30.5, "timestamps": [[9, 20], [0, 10], [20, 30]], 
 
 def test_activitynet_endings_and_every_next_sentence(tmp_path):
     path = put(tmp_path, "val_1.json", VIDEOS)
-    found = load_generated(path)
+    found = _load_generated(path)
     assert found.items[["item", "source", "references"]].values.tolist() == [["v_a", "He jumps. A man stands.", ("He swims.",)], ["v_c", "A cat.", ("It sleeps.",)]]
     assert found.notes == ("1 of 3 videos left out: a single sentence, or none",)
-    in_time = load_generated(path, sort=True, part="next")
+    in_time = _load_generated(path, sort=True, part="next")
     assert in_time.items[["item", "source", "group"]].values.tolist() == [["v_a#2", "A man stands.", "v_a"], ["v_a#3", "A man stands. He jumps.", "v_a"],
                                                                          ["v_c#2", "A cat.", "v_c"]]
-    assert "unknown part 'last'" in fails(load_generated, path, part="last")
-    assert "activitynet takes no option 'whole'; it takes part, sort" in fails(load_generated, path, whole=True)
+    assert "unknown part 'last'" in fails(_load_generated, path, part="last")
+    assert "activitynet takes no option 'whole'; it takes part, sort" in fails(_load_generated, path, whole=True)
     for change, message in (({"timestamps": [[0, 1]]}, "3 sentences and 1 timestamps"), ({"sentences": ["a", 2, "c"]}, "a sentence is no text"),
                             ({"timestamps": [[0], [1], [2]]}, "a timestamp is not a start and an end"), ({"sentences": "a"}, "no list of sentences")):
-        assert f"video v_a: {message}" in fails(load_generated, put(tmp_path, "bad.json", {"v_a": {**VIDEOS["v_a"], **change}}), "activitynet")
+        assert f"video v_a: {message}" in fails(_load_generated, put(tmp_path, "bad.json", {"v_a": {**VIDEOS["v_a"], **change}}), "activitynet")
 
 
 def beginning(**change):
@@ -122,19 +122,19 @@ def test_hellaswag_right_endings(tmp_path, name):
     rows = [beginning(), beginning(ind=30, label=0, ctx_b="", ctx="Cut it.", ctx_a="Cut it.", source_id="wikihow~7")]
     if name.endswith("parquet"): pd.DataFrame([{**r, "label": str(r["label"])} for r in rows]).to_parquet(tmp_path/name)
     else: put(tmp_path, name, rows)
-    found = load_generated(tmp_path/name)
+    found = _load_generated(tmp_path/name)
     assert found.items.values.tolist() == [["24", "A man stands by a pool. The man", ("jumps in.",), "activitynet~v_x"], ["30", "Cut it.", ("eats.",), "wikihow~7"]]
-    whole = load_generated(tmp_path/name, whole=True, domain="activitynet")
+    whole = _load_generated(tmp_path/name, whole=True, domain="activitynet")
     assert whole.items.values.tolist() == [["24", "A man stands by a pool.", ("The man jumps in.",), "activitynet~v_x"]]
-    assert "no beginning from wiki; domains are" in fails(load_generated, tmp_path/name, domain="wiki")
+    assert "no beginning from wiki; domains are" in fails(_load_generated, tmp_path/name, domain="wiki")
 
 
 def test_hellaswag_without_labels_has_no_references_and_wrong_labels_are_errors(tmp_path):
-    found = load_generated(put(tmp_path, "test.jsonl", [{k: v for k, v in beginning().items() if k != "label"}, beginning(ind=25, label="")]))
+    found = _load_generated(put(tmp_path, "test.jsonl", [{k: v for k, v in beginning().items() if k != "label"}, beginning(ind=25, label="")]))
     assert found.items["references"].tolist() == [(), ()] and "2 of 2 items have no label, and so no reference" in found.notes
-    assert "line 1: label is 4, and there are 4 endings" in fails(load_generated, put(tmp_path, "a.jsonl", [beginning(label=4)]))
-    assert "line 1: label is 'two'" in fails(load_generated, put(tmp_path, "b.jsonl", [beginning(label="two")]))
-    assert "line 2: endings is no list of texts" in fails(load_generated, put(tmp_path, "c.jsonl", [beginning(), beginning(endings="a")]))
+    assert "line 1: label is 4, and there are 4 endings" in fails(_load_generated, put(tmp_path, "a.jsonl", [beginning(label=4)]))
+    assert "line 1: label is 'two'" in fails(_load_generated, put(tmp_path, "b.jsonl", [beginning(label="two")]))
+    assert "line 2: endings is no list of texts" in fails(_load_generated, put(tmp_path, "c.jsonl", [beginning(), beginning(endings="a")]))
 
 
 # translations of the news
@@ -165,7 +165,7 @@ def test_the_package_of_the_metrics_task(tmp_path):
     assert load_judgments(tmp_path, pair="zh-en").scores["system"].tolist() == ["MSRA.9"]
     systems = load_judgments(tmp_path, pair="de-en", level="systems")
     assert systems.scores[["system", "score"]].values.tolist() == [["online-A.0", 0.1], ["UCAM.6461", 0.2]] and len(systems.outputs) == 6
-    assert load_generated(tmp_path, pair="de-en", n=2).outputs["system"].nunique() == 2
+    assert _load_generated(tmp_path, pair="de-en", n=2).outputs["system"].nunique() == 2
     assert "unknown pair of languages 'fr-en'" in fails(load_judgments, tmp_path, pair="fr-en")
     put(tmp_path, "txt/system-outputs/newstest2019/de-en/newstest2019.UCAM.6461.de-en", "dogs\n")
     assert "UCAM.6461 has 1 lines and the source of de-en has 3" in fails(load_judgments, tmp_path, pair="de-en")
@@ -210,18 +210,18 @@ def test_outputs_by_line_by_id_by_system_and_by_table(tmp_path):
     texts = GeneratedTexts("set", pd.DataFrame({"item": ["a", "c"], "references": [("x",), ("y",)]}), order=("a", "b", "c"))
     lines = put(tmp_path, "hyp/one.txt", "1\n2\n3\n")
     put(tmp_path, "hyp/two.jsonl", [{"id": "c", "prediction": "33"}])
-    assert with_outputs(texts, lines).outputs.values.tolist() == [["a", "one", "1"], ["c", "one", "3"]]
-    assert with_outputs(texts, tmp_path/"hyp").outputs.values.tolist() == [["a", "one", "1"], ["c", "one", "3"], ["c", "two", "33"]]
-    assert with_outputs(texts, {"s": ["only", "two"]}).outputs.values.tolist() == [["a", "s", "only"], ["c", "s", "two"]]
+    assert _with_outputs(texts, lines).outputs.values.tolist() == [["a", "one", "1"], ["c", "one", "3"]]
+    assert _with_outputs(texts, tmp_path/"hyp").outputs.values.tolist() == [["a", "one", "1"], ["c", "one", "3"], ["c", "two", "33"]]
+    assert _with_outputs(texts, {"s": ["only", "two"]}).outputs.values.tolist() == [["a", "s", "only"], ["c", "s", "two"]]
     unnamed = put(tmp_path, "list.json", json.dumps(["1", "2", "3"]))
-    assert with_outputs(texts, unnamed).outputs["output"].tolist() == ["1", "3"]
+    assert _with_outputs(texts, unnamed).outputs["output"].tolist() == ["1", "3"]
     table = put(tmp_path, "t.csv", "item,system,output\na,p,1\nb,p,2\na,q,3\n")
-    assert with_outputs(texts, table).outputs.values.tolist() == [["a", "p", "1"], ["a", "q", "3"]]
-    assert "1 outputs are empty: c of e" in with_outputs(texts, {"e": ["1", "2", ""]}).notes
-    assert "4 outputs for 3 items of set, or 2 of them that are used" in fails(with_outputs, texts, ["1"]*4)
-    assert "u.csv: items are not in set, 1 of them: z; its items are a, b, c" in fails(with_outputs, texts, put(tmp_path, "u.csv", "item,output\nz,1\n"))
-    assert "no file of outputs" in fails(with_outputs, texts, [tmp_path/"new", (tmp_path/"new").mkdir()][0])
-    assert "no output for any of the 2 items" in fails(with_outputs, texts, put(tmp_path, "b.jsonl", [{"id": "b", "prediction": "x"}]))
+    assert _with_outputs(texts, table).outputs.values.tolist() == [["a", "p", "1"], ["a", "q", "3"]]
+    assert "1 outputs are empty: c of e" in _with_outputs(texts, {"e": ["1", "2", ""]}).notes
+    assert "4 outputs for 3 items of set, or 2 of them that are used" in fails(_with_outputs, texts, ["1"]*4)
+    assert "u.csv: items are not in set, 1 of them: z; its items are a, b, c" in fails(_with_outputs, texts, put(tmp_path, "u.csv", "item,output\nz,1\n"))
+    assert "no file of outputs" in fails(_with_outputs, texts, [tmp_path/"new", (tmp_path/"new").mkdir()][0])
+    assert "no output for any of the 2 items" in fails(_with_outputs, texts, put(tmp_path, "b.jsonl", [{"id": "b", "prediction": "x"}]))
 
 
 def ratings(items, raters=3, seed=0):
@@ -257,12 +257,12 @@ def test_answers_that_do_not_fit(tmp_path, text, message):
 
 def test_a_sample_is_the_same_by_seed_and_keeps_what_belongs_together(tmp_path):
     texts = GeneratedTexts("set", pd.DataFrame({"item": [str(i) for i in range(50)]}), pd.DataFrame([(str(i), s, "x") for i in range(50) for s in "AB"], columns=["item", "system", "output"]))
-    one, two, other = (sample_items(texts, 10, seed) for seed in (1, 1, 2))
+    one, two, other = (_sample_items(texts, 10, seed) for seed in (1, 1, 2))
     assert one.items.equals(two.items) and not one.items.equals(other.items) and len(one.outputs) == 20
     assert list(one.items["item"]) == sorted(one.items["item"], key=int)
-    assert with_outputs(replaced := sample_items(GeneratedTexts("set", texts.items), 10, 1), ["y"]*10).outputs["item"].tolist() == list(replaced.items["item"])
-    assert sample_items(texts, 50).notes == () and "there are not 99" in sample_items(texts, 99).notes[0]
-    assert "n is 1 or more" in fails(sample_items, texts, 0)
+    assert _with_outputs(replaced := _sample_items(GeneratedTexts("set", texts.items), 10, 1), ["y"]*10).outputs["item"].tolist() == list(replaced.items["item"])
+    assert _sample_items(texts, 50).notes == () and "there are not 99" in _sample_items(texts, 99).notes[0]
+    assert "n is 1 or more" in fails(_sample_items, texts, 0)
 
 
 def study(folder, n=40):
@@ -297,8 +297,8 @@ def test_what_is_missing_is_said_in_a_line(tmp_path):
     assert "judged items are not in activitynet, 1 of them: v_99" in fails(load_judgments, path, outputs=tmp_path/"gpt2.txt", scores=other)
     part = put(tmp_path, "part.jsonl", [{"id": "v_1", "prediction": "a dog."}])
     assert "39 of 40 judged outputs are not there: v_0 of part" in fails(load_judgments, path, outputs=part, scores=people)
-    assert "no known set of texts" in fails(load_generated, people)
-    assert "unknown set of texts 'hellaswog'; did you mean hellaswag?" in fails(load_generated, path, "hellaswog")
+    assert "no known set of texts" in fails(_load_generated, people)
+    assert "unknown set of texts 'hellaswog'; did you mean hellaswag?" in fails(_load_generated, path, "hellaswog")
 
 
 def test_outputs_may_stand_in_the_table_of_scores(tmp_path):

@@ -11,7 +11,7 @@ from invariant_metrics.encoders.weights import MissingWeights
 from invariant_metrics.generators import diffusion
 from invariant_metrics.generators.generator import (SIDES, Batcher, check_language, derived_seeds, drawn_pieces, foreign_texts,
                                                generators, get_generator)
-from invariant_metrics.generators.exact import ExactPictures, read_scene
+from invariant_metrics.generators.exact import ExactPictures, _read_scene
 from invariant_metrics.generators.kept_pictures import imagined
 from invariant_metrics.worlds.foils import seen_things
 from invariant_metrics.worlds.scene_captions import WORDS, named_relations, relation_holds, scene_relations
@@ -111,7 +111,7 @@ READINGS = { # written by hand: things, number of claims, what is left out, word
 
 @pytest.mark.parametrize("text", READINGS)
 def test_the_exact_reader(text):
-    reading, (things, claims, left_out, unknown) = read_scene(text), READINGS[text]
+    reading, (things, claims, left_out, unknown) = _read_scene(text), READINGS[text]
     assert (reading.things, len(reading.claims), reading.left_out, reading.unknown) == (things, claims, left_out, unknown)
 
 

@@ -10,7 +10,7 @@ from scipy.ndimage import correlate1d
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.image_metrics import ciede2000, decibels, half_size, luma, ms_ssim, psnr, squared_errors
+from invariant_metrics.metrics.image_metrics import ciede2000, decibels, _half_size, luma, ms_ssim, psnr, _squared_errors
 from invariant_metrics.metrics.image_metrics import ssim
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
@@ -99,7 +99,7 @@ def test_pooled_psnr_of_identical_images_is_the_cap_only_where_all_are_and_its_d
     some = torch.cat([pred[:1], target[1:]])
     expected = psnr(pred[:1], target[:1]).item() + 10*np.log10(3)
     assert metric.statistic(extract([metric], some, target)["psnr-pooled"]) == pytest.approx(expected, abs=1e-5)
-    for rows in (squared_errors(target, target), squared_errors(some, target)):
+    for rows in (_squared_errors(target, target), _squared_errors(some, target)):
         sums = rows.sum(0)[None].requires_grad_()
         decibels(sums).sum().backward()
         assert torch.isfinite(sums.grad).all()
@@ -144,7 +144,7 @@ def test_ms_ssim_is_near_to_torchmetrics_where_that_takes_the_image_and_finds_id
     assert ms_ssim(pred, target).tolist() == pytest.approx(theirs, abs=0.01)
     assert torch.allclose(ms_ssim(target, target), torch.ones(2, dtype=torch.float64), atol=1e-12)
     assert torch.allclose(ms_ssim(pred, target)[1:], ms_ssim(pred[1:], target[1:]), atol=1e-12)
-    assert torch.allclose(half_size(target), torch.nn.functional.avg_pool2d(target, 2))
+    assert torch.allclose(_half_size(target), torch.nn.functional.avg_pool2d(target, 2))
     with pytest.raises(ValueError): tm.multiscale_structural_similarity_index_measure(pred[..., :170], target[..., :170], data_range=1.0)
 
 
@@ -185,8 +185,8 @@ def test_published_ssim_through_the_metric(name, expected):
 
 
 def test_functions_called_directly_refuse_what_has_no_area_or_another_shape():
-    from invariant_metrics.metrics.image_metrics import colorfulness, colorfulness_abs, psnr, squared_errors
-    two = {"psnr": psnr, "ciede2000": ciede2000, "squared_errors": squared_errors, "ssim": ssim, "ms-ssim": ms_ssim}
+    from invariant_metrics.metrics.image_metrics import colorfulness, colorfulness_abs, psnr, _squared_errors
+    two = {"psnr": psnr, "ciede2000": ciede2000, "squared_errors": _squared_errors, "ssim": ssim, "ms-ssim": ms_ssim}
     one = {"colorfulness": colorfulness, "colorfulness-abs": colorfulness_abs, "luma": luma}
     for shape, says in (((2, 3, 0, 8), "no area"), ((2, 3, 8, 0), "no area"), ((3, 8, 8), r"images are \(N"), ((8,), r"images are \(N"), ((1, 2, 3, 8, 8), r"images are \(N")):
         for f in two.values():

@@ -7,8 +7,8 @@ from PIL import Image
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.classes import CLASS_ID
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.edits.pictures import SEVERITIES, sky_mask, windows
-from invariant_metrics.probes.own_images import image_probe, open_pictures, picture_oracle
+from invariant_metrics.edits.pictures import SEVERITIES, _sky_mask, windows
+from invariant_metrics.probes.own_images import image_probe, open_pictures, _picture_oracle
 from invariant_metrics.edits.colors import Items, at_strength, families, perturbations, psnr_to
 from invariant_metrics.probes.probe_task import ProbeResult
 from invariant_metrics.metrics.metric import PairedMetric, SetMetric
@@ -47,7 +47,7 @@ def test_nothing_done_nothing_changed_and_more_is_never_less(items):
 
 def test_local_damage_stays_inside_its_mask(items):
     """Not one pixel outside: of the sky exactly, of windows a quarter of the picture."""
-    sky, there = sky_mask(items)
+    sky, there = _sky_mask(items)
     assert torch.equal(sky[:, 0], items.scenes.segmentation == CLASS_ID["sky"]) and there.any()
     for name in ("sky-stain", "sky-noise"):
         touched = (shown(items, name, 5)[0] != items.rgb).any(1, keepdim=True)
@@ -68,7 +68,7 @@ def test_labels_are_proved_by_an_oracle_that_asks_no_names(items):
     for name in families("images"):
         if name == "mirror": continue  # right for some tasks only
         rgb, applies = shown(items, name, 5)
-        wrong = picture_oracle(items, 0, rgb, every)[applies]
+        wrong = _picture_oracle(items, 0, rgb, every)[applies]
         assert wrong.max() < 1e-2 if perturbations[name].kind == "valid" else wrong.min() > 0.05, (name, wrong)
 
 
@@ -145,7 +145,7 @@ def test_photographs_with_human_regions():
     few = sorted(images.glob("*.jpg"))[:12]
     made = open_pictures(few, regions=labels)["target"]
     assert len(made.items) == 12 and "labels" in str(made.signature) and made.items.regions.flatten(1).amax(1).min() >= 1
-    assert sky_mask(made.items)[1].sum() >= 3
+    assert _sky_mask(made.items)[1].sum() >= 3
 
 
 def test_what_applies_to_nobody_and_metrics_of_texts_are_refused():

@@ -16,9 +16,9 @@ from invariant_metrics.encoders.image_text import TextTokens, image_text
 from invariant_metrics.files import digest
 from invariant_metrics.generators.generator import derived_seeds, get_generator
 from invariant_metrics.generators.kept_pictures import imagined
-from invariant_metrics.imagine.combine import CIDER_SCALES, combination_gains, combine, correlation_over_seeds, unit_scale
+from invariant_metrics.imagine.combine import _CIDER_SCALES, combination_gains, combine, correlation_over_seeds, unit_scale
 from invariant_metrics.metrics.metric import extract, get_metric, metric_cards
-from invariant_metrics.metrics.imagined import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, best_references, generator_options, image_scores
+from invariant_metrics.metrics.imagined import IMAGE_RANGE, TEXT_IMAGE_RANGE, ImagineModel, _best_references, generator_options, image_scores
 from invariant_metrics.metrics.imagined import imagine_vectors, imagined_vectors, seed_deviation, stretch_cosines, text_image_scores
 from invariant_metrics.scoring.score import score
 from invariant_metrics.worlds.foils import foil_rows
@@ -64,7 +64,7 @@ def test_clipping_is_a_choice_and_comes_after_the_mean_of_the_cosines():
 
 def test_one_reference_is_kept_for_all_seeds():
     draws = torch.from_numpy(rng(0, "references").standard_normal((50, 4, 5)))
-    best = best_references([*draws])
+    best = _best_references([*draws])
     for i in range(50):
         means = draws[i].mean(1)
         assert torch.equal(best[i], draws[i, int(means.argmax())])
@@ -101,7 +101,7 @@ def test_raw_cider_hardly_notices_what_is_added():
     quality = draw.standard_normal(400)
     people, cider = quality + draw.standard_normal(400), (2 + 2*quality + 2*draw.standard_normal(400)).clip(0, 10)
     imagine = 0.6 + 0.1*(quality[:, None] + draw.standard_normal((400, 5)))
-    found = {scale: correlation_over_seeds(people, combine("cider", cider, imagine, cider=scale)) for scale in CIDER_SCALES}
+    found = {scale: correlation_over_seeds(people, combine("cider", cider, imagine, cider=scale)) for scale in _CIDER_SCALES}
     assert found["raw"].deviation < 0.2*found["tenth"].deviation
     alone = np.corrcoef(people, cider)[0, 1]
     assert abs(found["raw"].mean - alone) < 0.2*abs(found["tenth"].mean - alone)

@@ -10,19 +10,19 @@ from scipy.stats import permutation_test, spearmanr
 from commands import cli
 from invariant_metrics.core import InputError, progress, rng
 from invariant_metrics.edits.captions import claims
-from invariant_metrics.experiments.contrast import sign_flip_test
-from invariant_metrics.experiments.work import do_pieces
+from invariant_metrics.experiments.contrast import _sign_flip_test
+from invariant_metrics.experiments.work import _do_pieces
 from invariant_metrics.imagine import imagine_study as room
 from invariant_metrics.imagine.drawing import imagine_draw
 from invariant_metrics.imagine.run_imagine import imagine_study, save_study_csv
 from invariant_metrics.imagine.imagine_study import ALL_VIOLATIONS, STUDY_CONTROLS, STUDY_LESS, TEXT_ONLY, ImagineSize, StudyCaptions, StudyGenerator
-from invariant_metrics.imagine.imagine_study import added_scores, auc_table, dose_table, drawing_pieces, gain_table, study_captions, study_imagination
-from invariant_metrics.imagine.imagine_study import verdicts_of
+from invariant_metrics.imagine.imagine_study import _added_scores, _auc_table, _dose_table, _drawing_pieces, _gain_table, _study_captions, study_imagination
+from invariant_metrics.imagine.imagine_study import _verdicts_of
 from invariant_metrics.imagine.imagine_report import imagine_answers, imagine_report, read_imagine, write_imagine_page
 
 
 @pytest.fixture(scope="module")
-def captions(): return study_captions(10, seed=3)
+def captions(): return _study_captions(10, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def slow_auc(captions, scores, families, view): # loops, as the text says it
 
 @pytest.mark.parametrize("view", ["item", "paired"])
 def test_shares_are_those_of_plain_loops(captions, scores, view):
-    table = auc_table(captions, {"m": scores}).set_index(["family", "view"])["auc"]
+    table = _auc_table(captions, {"m": scores}).set_index(["family", "view"])["auc"]
     families = [f for f in dict.fromkeys(captions.rows.family) if f]
     for family in families: assert table[family, view] == pytest.approx(slow_auc(captions, scores, [family], view))
     assert table[ALL_VIOLATIONS, view] == pytest.approx(slow_auc(captions, scores, [f for f in families if f not in STUDY_LESS], view))
@@ -68,7 +68,7 @@ def test_a_metric_that_knows_the_facts_is_always_right_and_one_of_words_is_wrong
     knows = np.array([float(claims(t) == claims(captions.target[i])) for t, i in zip(captions.rows.text, captions.rows.item)])
     near = np.array([len({*t.split()} & {*captions.target[i].split()})/len({*t.split()} | {*captions.target[i].split()})
                      for t, i in zip(captions.rows.text, captions.rows.item)])
-    table = auc_table(captions, {"knows": knows, "near": near, "constant": np.zeros(len(knows))}).set_index(["metric", "family", "view"])["auc"]
+    table = _auc_table(captions, {"knows": knows, "near": near, "constant": np.zeros(len(knows))}).set_index(["metric", "family", "view"])["auc"]
     assert table["knows", ALL_VIOLATIONS, "item"] == table["knows", ALL_VIOLATIONS, "paired"] == 1
     assert table["near", "color-replaced", "item"] < .4
     assert table["constant", ALL_VIOLATIONS, "item"] == .5
@@ -76,8 +76,8 @@ def test_a_metric_that_knows_the_facts_is_always_right_and_one_of_words_is_wrong
 
 def test_gains_are_differences_of_shares_and_their_p_is_that_of_scipy(captions, scores):
     other = rng(1, "made up").normal(size=len(scores))
-    table = gain_table(captions, {"a": scores, "b": other}, [("a", "b"), ("b", "b")]).set_index(["a", "b", "view"])
-    shares = auc_table(captions, {"a": scores, "b": other}).set_index(["metric", "family", "view"])["auc"]
+    table = _gain_table(captions, {"a": scores, "b": other}, [("a", "b"), ("b", "b")]).set_index(["a", "b", "view"])
+    shares = _auc_table(captions, {"a": scores, "b": other}).set_index(["metric", "family", "view"])["auc"]
     for view in ("item", "paired"):
         assert table.loc[("a", "b", view), "gain"] == pytest.approx(shares["a", ALL_VIOLATIONS, view] - shares["b", ALL_VIOLATIONS, view])
         assert table.loc[("b", "b", view), "gain"] == 0 and table.loc[("b", "b", view), "p"] == 1
@@ -85,7 +85,7 @@ def test_gains_are_differences_of_shares_and_their_p_is_that_of_scipy(captions, 
     for k in range(3):
         x = rng(k, "swap").normal(.4, 1, 9).round(2)
         exact = permutation_test((x, np.zeros(9)), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=np.inf).pvalue
-        assert sign_flip_test(x, rng(k, "test")) == pytest.approx(exact, abs=.02)
+        assert _sign_flip_test(x, rng(k, "test")) == pytest.approx(exact, abs=.02)
 
 
 def test_places_and_slopes_are_those_of_plain_means(captions, scores):
@@ -93,7 +93,7 @@ def test_places_and_slopes_are_those_of_plain_means(captions, scores):
     knows += .01*scores
     close = rng(2, "close").random(len(scores))
     frame = captions.rows.assign(s=knows, c=close)
-    table = dose_table(captions, {"m": knows}, close).set_index(["kind", "dose"])
+    table = _dose_table(captions, {"m": knows}, close).set_index(["kind", "dose"])
     right = frame[frame.side == "paraphrase"]
     edited = frame[frame.side == "edited paraphrase"]
     low, high = edited[edited.family == "unrelated-caption"].s.mean(), right.s.mean()
@@ -110,8 +110,8 @@ def test_two_processes_draw_what_one_draws(captions, tmp_path):
     few = StudyCaptions(captions.rows[captions.rows["item"] < 2], captions.target[:2], captions.pictures[:2])
     generator = [StudyGenerator("exact", "exact", (("size", 16),))]
     for name, workers in (("one", 0), ("two", 2)):
-        pieces, ticks = drawing_pieces(few, generator, 1, folder=tmp_path/name)
-        with progress(total=ticks) as bar: do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.imagine_study"])
+        pieces, ticks = _drawing_pieces(few, generator, 1, folder=tmp_path/name)
+        with progress(total=ticks) as bar: _do_pieces(pieces, tmp_path/"study", workers, bar, preload=["invariant_metrics.imagine.imagine_study"])
     for name in ("one", "two"): assert {p.suffix for p in (tmp_path/name).iterdir()} == {".safetensors"}
     seeds = room.derived_seeds(0, 1, "pred")
     pictures = {name: room.imagined(generator[0].open(), list(few.rows["text"]), seeds, tmp_path/name) for name in ("one", "two")}
@@ -120,7 +120,7 @@ def test_two_processes_draw_what_one_draws(captions, tmp_path):
 
 def test_a_sum_is_a_sum():
     values = {"a": np.array([.1, .2]), "x": np.array([.5, .1])}
-    assert added_scores(values, ("a",), ("x",))["a + x"].tolist() == pytest.approx([.6, .3])
+    assert _added_scores(values, ("a",), ("x",))["a + x"].tolist() == pytest.approx([.6, .3])
 
 
 def test_a_finished_study_is_read_again_and_its_tables_are_of_its_scores(finished):
@@ -151,7 +151,7 @@ def test_the_page_escapes_what_comes_from_texts(finished, tmp_path):
 
 def test_a_run_folder_is_one_run(tmp_path, monkeypatch):
     monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
-    monkeypatch.setitem(room.IMAGINE_SIZES, "quick", ImagineSize(4, 1))
+    monkeypatch.setitem(room._IMAGINE_SIZES, "quick", ImagineSize(4, 1))
     given = dict(out=tmp_path/"run", generator="exact", scale="quick", workers=0)
     run = imagine_study(**given)
     assert run.meta["status"] == "finished" and set(run.meta["parts"]) == {"imagine"} and "imagine" in run.summary()

@@ -11,7 +11,7 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.generators.generator import get_generator
 from invariant_metrics.imagine.combine import combination_gains, correlation_over_seeds
-from invariant_metrics.imagine.imagine_tables import TABLE_METRICS, imagine_table, table_of_scores
+from invariant_metrics.imagine.imagine_tables import _TABLE_METRICS, imagine_table, table_of_scores
 from invariant_metrics.metrics.metric import extract, get_metric, metrics
 from invariant_metrics.metrics.imagined import ImagineModel, imagine_vectors
 from invariant_metrics.people.agreement import compare
@@ -179,7 +179,7 @@ def test_a_metric_that_nobody_registered_brings_its_own_range(judged, tmp_path):
 
 
 def test_the_papers_metrics_are_registered_and_its_numbers_are_as_printed():
-    assert all(name in metrics for names in TABLE_METRICS.values() for name in names)
+    assert all(name in metrics for names in _TABLE_METRICS.values() for name in names)
     paper = pd.read_csv(PAPER, keep_default_na=False, na_values={"mean": "", "deviation": ""})
     assert len(paper) == 9*6 + 5*6 + 7*6 + 3*5 + 4 + 12 and paper["mean"].notna().all()
     assert (paper.deviation.isna() == (paper.added == "")).all()

@@ -6,8 +6,8 @@ from hypothesis import given, settings, strategies as st
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import get_metric, metric_cards
-from invariant_metrics.metrics.inception_score import inception_estimate, inception_score
-from invariant_metrics.metrics.inception_score import inception_score_splits, log_probabilities
+from invariant_metrics.metrics.inception_score import _inception_estimate, inception_score
+from invariant_metrics.metrics.inception_score import inception_score_splits, _log_probabilities
 
 
 def logits(n=60, classes=8, seed=0, scale=3.0):
@@ -55,12 +55,12 @@ def test_properties(seed, counts, shift):
 
 def test_influence_is_the_slope():
     x = logits()
-    found = inception_estimate(x)
+    found = _inception_estimate(x)
     for i in range(5):
         w = torch.ones(60, dtype=torch.float64); w[i] += 1e-5
         assert (inception_score(x, w) - found.value)*60/1e-5 == pytest.approx(float(found.pred[i]), abs=1e-3)
     assert float(found.pred.mean()) == pytest.approx(0, abs=1e-12) and found.target is None
-    assert inception_estimate(x, torch.zeros(4, 8)).target.tolist() == [0.0]*4
+    assert _inception_estimate(x, torch.zeros(4, 8)).target.tolist() == [0.0]*4
 
 
 def test_correction_removes_the_bias():
@@ -68,7 +68,7 @@ def test_correction_removes_the_bias():
         label = torch.randint(30, (n,), generator=torch.Generator().manual_seed(seed + 10**6))
         return logits(n, 30, seed, 1.0) + 7*torch.nn.functional.one_hot(label, 30)
     truth = inception_score(draw(60_000, 1))
-    found = [inception_estimate(draw(200, 10 + i), seed=i) for i in range(80)]
+    found = [_inception_estimate(draw(200, 10 + i), seed=i) for i in range(80)]
     plain, corrected = (np.mean(values) for values in ([e.value for e in found], [e.corrected for e in found]))
     assert truth - plain > 5*abs(truth - corrected) and truth - plain > .5
     errors = np.array([float(e.pred.std())/200**.5 for e in found])
@@ -77,9 +77,9 @@ def test_correction_removes_the_bias():
 
 def test_reproducible_and_clustered():
     x = logits(40)
-    assert inception_estimate(x, seed=1).corrected == inception_estimate(x, seed=1).corrected != inception_estimate(x, seed=2).corrected
-    assert inception_estimate(x, clusters=np.arange(40)//4).corrected != inception_estimate(x).corrected
-    assert "too few" in inception_estimate(x[:3]).notes[0]
+    assert _inception_estimate(x, seed=1).corrected == _inception_estimate(x, seed=1).corrected != _inception_estimate(x, seed=2).corrected
+    assert _inception_estimate(x, clusters=np.arange(40)//4).corrected != _inception_estimate(x).corrected
+    assert "too few" in _inception_estimate(x[:3]).notes[0]
 
 
 @pytest.mark.parametrize("rows, options, message", [
@@ -94,7 +94,7 @@ def test_bad_input(rows, options, message):
 
 def test_too_many_splits():
     with pytest.raises(InputError, match="cannot be cut into 10 parts"): inception_score_splits(logits(5))
-    assert log_probabilities(logits(4)).dtype == torch.float64
+    assert _log_probabilities(logits(4)).dtype == torch.float64
 
 
 def test_metric_through_the_network():

@@ -11,8 +11,8 @@ from binomial import not_above, not_below
 import invariant_metrics as im
 from invariant_metrics.core import Signature, rng
 from invariant_metrics.metrics.metric import PairedMetric, Rows, extract, get_metric, metric_cards
-from invariant_metrics.metrics.ngram import bleu_of_sums
-from invariant_metrics.scoring.inference import FEWEST, item_interval, leave_one_out, paired_difference, score_rows, value_range
+from invariant_metrics.metrics.ngram import _bleu_of_sums
+from invariant_metrics.scoring.inference import FEWEST, _item_interval, _leave_one_out, paired_difference, score_rows, _value_range
 
 MEAN = PairedMetric("mean", None, None, True, Signature.of(metric="mean"))
 SHARE = PairedMetric("share", None, None, True, Signature.of(metric="share"), card={"range": "[0, 1]"})
@@ -28,16 +28,16 @@ def holds(intervals: list, truth: float, least: float = 0.92, most: float = 0.97
 
 def test_the_count_can_fail():
     "The bounds of the next tests let neither the percentile bootstrap's 87 of 100 at ten items nor an interval twice as wide pass."
-    ci = item_interval(MEAN, [Rows(torch.arange(9.).double())])[0]
+    ci = _item_interval(MEAN, [Rows(torch.arange(9.).double())])[0]
     for share in (0.87, 0.995):
         hit = [ci]*int(share*1000)
-        with pytest.raises(AssertionError): holds(hit + [item_interval(MEAN, [Rows(torch.arange(9.).double() + 99)])[0]]*(1000 - len(hit)), 4.0)
+        with pytest.raises(AssertionError): holds(hit + [_item_interval(MEAN, [Rows(torch.arange(9.).double() + 99)])[0]]*(1000 - len(hit)), 4.0)
 
 
 @pytest.mark.parametrize("n", [8, 20])
 def test_the_mean_of_skewed_values(n):
     draw = torch.from_numpy(rng(0, "skewed", n).gamma(2.0, size=(1000, n)))
-    holds([item_interval(MEAN, [Rows(x)])[0] for x in draw], 2.0)
+    holds([_item_interval(MEAN, [Rows(x)])[0] for x in draw], 2.0)
 
 
 @pytest.mark.parametrize("n", [8, 20])
@@ -45,7 +45,7 @@ def test_the_difference_of_two_systems_on_the_same_items(n):
     generator = rng(0, "pairs", n)
     hard = generator.gamma(2.0, size=(1000, n, 1))
     draw = torch.from_numpy(hard*generator.lognormal(0, 0.4, size=(1000, n, 2)))
-    holds([item_interval(MEAN, [Rows(x[:, 0]), Rows(x[:, 1])])[0] for x in draw], 0.0)
+    holds([_item_interval(MEAN, [Rows(x[:, 0]), Rows(x[:, 1])])[0] for x in draw], 0.0)
 
 
 def test_a_function_of_sums_over_clusters():
@@ -53,19 +53,19 @@ def test_a_function_of_sums_over_clusters():
     words = generator.integers(5, 30, (800, 12, 4))
     found = generator.binomial(words, generator.beta(6, 3, (800, 12, 1)))
     rows, labels = torch.from_numpy(np.stack([found, words], -1).astype(float)), np.repeat(np.arange(12), 4)
-    holds([item_interval(RATIO, [Rows(x.flatten(0, 1))], labels)[0] for x in rows], 2/3)
+    holds([_item_interval(RATIO, [Rows(x.flatten(0, 1))], labels)[0] for x in rows], 2/3)
 
 
 def test_leaving_out_is_what_it_says():
     generator = rng(0, "left out")
     text = torch.from_numpy(generator.integers(1, 40, (30, 10)).astype(float))
     metric = get_metric("bleu")
-    def of(keep): return float(bleu_of_sums(text[keep].sum(0, keepdim=True)))
+    def of(keep): return float(_bleu_of_sums(text[keep].sum(0, keepdim=True)))
     expected = [29*(of(np.arange(30)) - of(np.delete(np.arange(30), i))) for i in range(30)]
-    np.testing.assert_allclose(leave_one_out(metric, Rows(text)), expected, rtol=1e-9)
+    np.testing.assert_allclose(_leave_one_out(metric, Rows(text)), expected, rtol=1e-9)
     labels = np.arange(30) % 7
     expected = [6*(of(np.arange(30)) - of(np.flatnonzero(labels != c))) for c in range(7)]
-    np.testing.assert_allclose(leave_one_out(metric, Rows(text), labels), expected, rtol=1e-9)
+    np.testing.assert_allclose(_leave_one_out(metric, Rows(text), labels), expected, rtol=1e-9)
 
 
 def test_ends_do_not_depend_on_the_order_of_items_or_on_a_seed():
@@ -86,18 +86,18 @@ def test_no_interval_where_too_little_is_told(values, clusters, says):
     assert same.ci is None and same.notes and same.value == 0
 
 
-def test_eight_of_fifty_are_enough(): assert item_interval(MEAN, [Rows(torch.tensor([1.0]*42 + [0.0]*8).double())])[0] is not None
+def test_eight_of_fifty_are_enough(): assert _item_interval(MEAN, [Rows(torch.tensor([1.0]*42 + [0.0]*8).double())])[0] is not None
 
 
 def test_the_range_of_the_metric_holds_for_ends_too():
     "For every card: the ends of shares stay in [0, 1], of differences in [−1, 1]; values beyond the card's range show that it does not bind."
     near = torch.tensor([0.2, *[1.0]*4, 0.99, 0.98, 0.97, 0.96, 0.95]).double()
-    assert item_interval(SHARE, [Rows(near)])[0].high == 1.0 and item_interval(MEAN, [Rows(near)])[0].high > 1.0
-    assert item_interval(SHARE, [Rows(1 - near)])[0].low == 0.0
-    far, none = (item_interval(SHARE, [Rows(near), Rows(torch.zeros(10).double() + k)])[0] for k in (0.0, 0.5))
-    assert far.high == 1.0 and none.high > 0.5 and item_interval(SHARE, [Rows(2*near)])[0].high > 2
+    assert _item_interval(SHARE, [Rows(near)])[0].high == 1.0 and _item_interval(MEAN, [Rows(near)])[0].high > 1.0
+    assert _item_interval(SHARE, [Rows(1 - near)])[0].low == 0.0
+    far, none = (_item_interval(SHARE, [Rows(near), Rows(torch.zeros(10).double() + k)])[0] for k in (0.0, 0.5))
+    assert far.high == 1.0 and none.high > 0.5 and _item_interval(SHARE, [Rows(2*near)])[0].high > 2
     for card in metric_cards():
-        low, high = value_range(PairedMetric("x", None, None, True, Signature.of(), card=card))
+        low, high = _value_range(PairedMetric("x", None, None, True, Signature.of(), card=card))
         assert low < high and (np.isfinite(low) or not re.match(r"\[-?\d", card.get("range", ""))), card["name"]
 
 
@@ -130,11 +130,11 @@ def test_one_path_for_score_rows_systems_and_torchmetrics():
     target = torch.rand(12, 3, 16, 16, generator=generator)
     a, b = ((target + s*torch.randn(target.shape, generator=generator)).clamp(0, 1) for s in (0.1, 0.12))
     rows = [extract([get_metric("psnr")], x, target)["psnr"] for x in (a, b)]
-    ours = item_interval(get_metric("psnr"), rows[:1])[0]
+    ours = _item_interval(get_metric("psnr"), rows[:1])[0]
     class_form = im.TorchMetric("psnr")
     class_form.update(a, target)
     assert im.score(a, target, "psnr")["psnr"].ci == im.score({"a": a, "b": b}, target, "psnr")["a"]["psnr"].ci == class_form.score().ci == ours
-    assert im.score({"a": a, "b": b}, target, "psnr", paired=True)["psnr"].ci == item_interval(get_metric("psnr"), rows)[0]
+    assert im.score({"a": a, "b": b}, target, "psnr", paired=True)["psnr"].ci == _item_interval(get_metric("psnr"), rows)[0]
 
 
 def test_ranking_says_why_two_systems_are_not_told_apart():

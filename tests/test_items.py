@@ -11,7 +11,7 @@ from PIL import Image
 
 from invariant_metrics.core import InputError
 from invariant_metrics.data.items import Images, map_ahead, as_images, batches, load_images, load_items, matching
-from invariant_metrics.data.items import without_partners
+from invariant_metrics.data.items import _without_partners
 from invariant_metrics.data.texts import Texts, load_texts, read_lines
 from invariant_metrics.scoring.score import score
 from real_data import data_path
@@ -209,7 +209,7 @@ def test_what_one_side_lost_leaves_the_other_too(tmp_path):
     for side in ("made", "truth"):
         for k in range(4): save(tmp_path/side/f"{k}.png", picture(k))
     (tmp_path/"made"/"1.png").write_bytes(b""), (tmp_path/"truth"/"3.png").write_bytes(b"")
-    made, truth = without_partners(*(load_images(tmp_path/side, skip_bad=True) for side in ("made", "truth")))
+    made, truth = _without_partners(*(load_images(tmp_path/side, skip_bad=True) for side in ("made", "truth")))
     assert made.names == truth.names == ["0", "2"] and matching(made, truth, "psnr")
     assert sorted(made.skipped) == sorted(truth.skipped) == ["1", "3"] and "partner" in made.skipped["3"] and "not an image" in made.skipped["1"]
     assert made.fingerprints() == truth.fingerprints()

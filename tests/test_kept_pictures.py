@@ -10,7 +10,7 @@ import torch
 from commands import HUNG, started, torchrun
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.cache import list_cache
-from invariant_metrics.generators.kept_pictures import PictureStore, imagined, pack_picture, picture_key, unpack_picture
+from invariant_metrics.generators.kept_pictures import PictureStore, imagined, _pack_picture, picture_key, _unpack_picture
 
 
 class Counting:
@@ -37,7 +37,7 @@ def packs(folder): return sorted(Path(folder).glob("pictures-*.safetensors"))
 def test_a_packed_picture_comes_back_bit_by_bit(shape):
     for seed in range(5):
         picture = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-        assert (unpack_picture(pack_picture(picture), shape[1:]) == picture).all()
+        assert (_unpack_picture(_pack_picture(picture), shape[1:]) == picture).all()
 
 
 def test_nothing_is_drawn_twice(tmp_path):

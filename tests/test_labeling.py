@@ -11,7 +11,7 @@ from PIL import Image
 
 from browser import Page, browser
 from invariant_metrics.core import InputError, rng
-from invariant_metrics.people.labeling import FAILURES, collect, deal_questions, label_entries
+from invariant_metrics.people.labeling import FAILURES, collect, _deal_questions, _label_entries
 from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments
 from invariant_metrics.people.labels import rater_rate, read_labels, write_answers
 from invariant_metrics.data.judgment_tables import plain_cell, safe_cell
@@ -380,7 +380,7 @@ def test_tables_in_files_are_items_too(tmp_path):
     frame = pd.DataFrame(SENTENCES).drop(columns="references")
     frame.to_csv(tmp_path/"items.csv", index=False)
     frame.to_json(tmp_path/"items.jsonl", orient="records", lines=True)
-    same = [label_entries(source, "likert", ["good"])[0] for source in (frame, tmp_path/"items.csv", tmp_path/"items.jsonl")]
+    same = [_label_entries(source, "likert", ["good"])[0] for source in (frame, tmp_path/"items.csv", tmp_path/"items.jsonl")]
     assert same[0] == same[1] == same[2]
     colors(tmp_path/"p", 2)
     (tmp_path/"pictures.csv").write_text("item,image\na,p/real/00.png\nb,p/real/01.png\n")
@@ -406,7 +406,7 @@ def test_what_cannot_be_a_page_is_refused_in_one_line(tmp_path, change, message)
 def test_uneven_outputs_are_still_dealt_evenly():
     "Systems with different inputs: loads are equal, nobody sees an input twice, counts of items differ by one at most."
     entries = [dict(code=f"{s}{i}", input=str(i), system=s, first_system="", second_system="", real=False) for s, n in (("x", 30), ("y", 20)) for i in range(n)]
-    plan = deal_questions(entries, [str(k) for k in range(7)], 12, seed=0)
+    plan = _deal_questions(entries, [str(k) for k in range(7)], 12, seed=0)
     counts = pd.Series([c for row in plan.values() for c in row]).value_counts()
     assert all(len({c[1:] for c in row}) == len(row) == 12 for row in plan.values()) and counts.max() - counts.min() <= 1 and len(counts) == 50
 

@@ -6,7 +6,7 @@ import pytest
 from invariant_metrics.core import InputError
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import agree
-from invariant_metrics.people.labeling import collect, label_entries
+from invariant_metrics.people.labeling import collect, _label_entries
 from invariant_metrics.data.judgment_tables import safe_cell
 from invariant_metrics.people.labels import answer_sheet, judgment_table, label_judgments
 from invariant_metrics.people.labels import read_labels, write_answers
@@ -82,9 +82,9 @@ def test_a_position_that_is_none_is_refused(tmp_path, position):
 def test_references_in_a_cell_may_be_a_list(tmp_path):
     "As in the tables of judgments: a list of JSON is many, a bracket that is none is one text, and an empty cell none."
     (tmp_path/"items.csv").write_text('item,output,references\na,x,"[""ref one"",""ref two""]"\nb,y,[sic] a text\nc,z,\n')
-    entries, _ = label_entries(tmp_path/"items.csv", "likert", ["good"])
+    entries, _ = _label_entries(tmp_path/"items.csv", "likert", ["good"])
     assert [[r["text"] for r in e["references"]] for e in entries] == [["ref one", "ref two"], ["[sic] a text"], []]
-    entries, _ = label_entries([dict(item="a", output="x", references=7), dict(item="b", output="y", references=("p", "q"))], "likert", ["good"])
+    entries, _ = _label_entries([dict(item="a", output="x", references=7), dict(item="b", output="y", references=("p", "q"))], "likert", ["good"])
     assert [[r["text"] for r in e["references"]] for e in entries] == [["7"], ["p", "q"]]
 
 

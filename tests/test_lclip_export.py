@@ -18,7 +18,7 @@ from commands import cli
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.lclip_student import read_lclip
 from invariant_metrics.lclip import exported as export
-from invariant_metrics.lclip.exported import ExportedTowers, compare_exports, export_lclip, onnx_model, quantize_export, read_settings
+from invariant_metrics.lclip.exported import ExportedTowers, compare_exports, export_lclip, _onnx_model, quantize_export, read_settings
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.models.multiplexed import LClip, TowerConfig, tiny_lclip
 
@@ -60,7 +60,7 @@ def test_every_kind_of_text_tower_is_exported(changes):
     config = tiny_lclip(**{"text": TowerConfig(32, 4, 1, repeats=1, qkv_bias=False), "context": 20, **changes})
     torch.manual_seed(0)
     tower = LClip(config).text.eval()
-    graph = onnx_model(tower, torch.ones(2, 6, dtype=torch.long), "tokens", {0: ("batch", None), 1: ("length", 20)})
+    graph = _onnx_model(tower, torch.ones(2, 6, dtype=torch.long), "tokens", {0: ("batch", None), 1: ("length", 20)})
     session = onnxruntime.InferenceSession(graph.SerializeToString())
     for n, length in ((1, 3), (3, 20)):
         x = inputs(config, n, length)
@@ -148,7 +148,7 @@ def test_a_file_that_computes_something_else_is_refused_and_leaves_nothing(made,
         head = next(t for t in graph.graph.initializer if list(t.dims) == [16])
         head.raw_data = (np.frombuffer(head.raw_data, np.float32) + wrong).tobytes()
         return graph
-    monkeypatch.setattr(export, "onnx_model", another)
+    monkeypatch.setattr(export, "_onnx_model", another)
     for wrong in (2e-4, np.nan):
         with pytest.raises(InputError, match="the exported vision tower differs from the network by"): export_lclip(made.student, tmp_path/"onnx")
         assert [*tmp_path.iterdir()] == []
@@ -180,7 +180,7 @@ def test_what_is_no_export_is_one_line(made, tmp_path):
 
 
 def test_the_command_writes_a_folder_or_one_line(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(export, "onnx_model", lambda tower, example, name, free: onnx.load(made.plain/("vision.onnx" if name == "pixels" else "text.onnx")))
+    monkeypatch.setattr(export, "_onnx_model", lambda tower, example, name, free: onnx.load(made.plain/("vision.onnx" if name == "pixels" else "text.onnx")))
     done = cli("lclip", "export", made.student, "--out", tmp_path/"it's small", "--int8", cwd=tmp_path)
     assert done.returncode == 0 and "int8" in done.stdout and "largest difference" in done.stdout, done.stderr
     assert read_settings(tmp_path/"it's small")["numbers"] == "int8"

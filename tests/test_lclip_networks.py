@@ -19,7 +19,7 @@ from invariant_metrics.encoders.weights import Card, all_cards, list_weights, sa
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.caption import PREFIX, clip_scores
 from invariant_metrics.models.colorizer import fixed_seed
-from invariant_metrics.models.multiplexed import LClip, LClipConfig, MultiplexedText, RepeatParts, SharedAttention, SharedBlock, TowerConfig, tiny_lclip
+from invariant_metrics.models.multiplexed import LClip, LClipConfig, _MultiplexedText, _RepeatParts, _SharedAttention, _SharedBlock, TowerConfig, tiny_lclip
 
 CAPTIONS = {"1": "a cat on a bed", "2": "two dogs run", "3": "a man"}
 REFERENCES = {"1": ["a cat", "a bed"], "2": ["dogs run"], "3": ["a man", "an old man", "a dog"]}
@@ -94,7 +94,7 @@ def test_attention_is_the_formula_of_the_paper(grad):
                                                       (False, False, False, True), (True, False, False, False)):
             config = TowerConfig(width=12, heads=heads, qkv_bias=qkv_bias, mix_heads=mix_heads, mix_bias=mix_bias)
             torch.manual_seed(heads)
-            attention, own = SharedAttention(config).double(), RepeatParts(config).double()
+            attention, own = _SharedAttention(config).double(), _RepeatParts(config).double()
             for p in own.parameters(): torch.nn.init.normal_(p)
             x = torch.randn(3, 5, 12, dtype=torch.float64)
             mask = torch.zeros(3, 1, 5, 5, dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_attention_is_the_formula_of_the_paper(grad):
 def test_gradients_of_mixers_and_attention_are_those_of_finite_differences():
     config = TowerConfig(width=4, heads=2, repeats=1, ratio=1, mix_bias=True)
     torch.manual_seed(0)
-    attention, own = SharedAttention(config).double(), RepeatParts(config).double()
+    attention, own = _SharedAttention(config).double(), _RepeatParts(config).double()
     for p in own.parameters(): torch.nn.init.normal_(p)
     x = torch.randn(1, 3, 4, dtype=torch.float64, requires_grad=True)
     class Both(torch.nn.Module):
@@ -127,7 +127,7 @@ def test_identity_mixers_are_torchs_attention_and_a_block_is_clips_layer():
     from transformers.models.clip.modeling_clip import CLIPEncoderLayer
     config = TowerConfig(width=32, heads=4, blocks=1, repeats=2)
     torch.manual_seed(0)
-    block, x = SharedBlock(config).eval(), torch.randn(2, 7, 32)
+    block, x = _SharedBlock(config).eval(), torch.randn(2, 7, 32)
     for own in block.own:
         for p in own.parameters(): torch.nn.init.normal_(p, 1., .1)
         for mixer in (own.mix_scores, own.mix_weights): mixer.weight.data.copy_(torch.eye(4))
@@ -155,7 +155,7 @@ def test_parameters_are_the_formula_of_a_block_and_the_papers_totals():
     count = lambda module: sum(p.numel() for p in module.parameters())
     with torch.device("meta"):
         for width, heads, repeats, bias in ((768, 24, 2, True), (768, 12, 2, False), (96, 6, 3, True)):
-            found = count(SharedBlock(TowerConfig(width=width, heads=heads, repeats=repeats, qkv_bias=bias)))
+            found = count(_SharedBlock(TowerConfig(width=width, heads=heads, repeats=repeats, qkv_bias=bias)))
             attention = 4*width**2 + width + 3*width*bias
             assert found == attention + 8*width**2 + 5*width + repeats*(4*width + 2*heads**2)
         lclip, whole = LClip(), LClip(LClipConfig(factor=None))
@@ -171,7 +171,7 @@ def test_a_text_is_read_at_its_end_and_sees_what_its_configuration_lets_it_see()
     first[:, 1] = 34
     for changes, sees in ({}, True), ({"mask_padding": True}, False), ({"causal": True}, False), ({"mean_pool": True, "mask_padding": True}, False):
         tower = student(**changes).text
-        assert tower.ends(tokens).tolist() == [3, 2] and MultiplexedText(tiny_lclip()).ends(tokens).tolist() == [2, 1]
+        assert tower.ends(tokens).tolist() == [3, 2] and _MultiplexedText(tiny_lclip()).ends(tokens).tolist() == [2, 1]
         with torch.no_grad(): plain, moved, other, longer = (tower(t) for t in (tokens, behind, first, torch.nn.functional.pad(tokens, (0, 5))))
         assert ((plain - moved).abs().max() > 1e-6) == sees, changes
         assert (plain - other).abs().amax(1).min() > 1e-6

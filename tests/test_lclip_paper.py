@@ -42,13 +42,13 @@ def test_the_typed_tables_agree_with_themselves():
 
 def drawn_tables(folder: Path) -> None:
     "Tables in the form of the two studies, with drawn numbers."
-    from invariant_metrics.lclip.compression_study import CLIP_MEASURES, CONTRASTS, STUDENT_ROWS, TEACHER
+    from invariant_metrics.lclip.compression_study import CLIP_MEASURES, _CONTRASTS, STUDENT_ROWS, TEACHER
     draw = np.random.default_rng(0)
     def numbers(value): return {"value": value, "ci_low": value - .1, "ci_high": value + .1, "seed_low": value - .05, "seed_high": value + .05, "seeds": 2}
     systems = [TEACHER, *(row.name for row in STUDENT_ROWS)]
     tables = {"compression_summary": [{"system": s, "measure": m, **numbers(draw.random())} for s in systems for m in CLIP_MEASURES],
               "compression_differences": [{"system": a, "against": b, "measure": m, **numbers(draw.normal(0, .2)), "verdict": draw.choice(["better", "worse", "not shown"])}
-                                          for a, b in CONTRASTS for m in CLIP_MEASURES],
+                                          for a, b in _CONTRASTS for m in CLIP_MEASURES],
               "compression_sizes": [{"system": s, "parameters": 10, "megabytes": .1, "ms_128": 5., "ms_1": .1} for s in (TEACHER, "WP", "WP+MD")]}
     rewards = ["likelihood", "cider-d", "l-clipscore", "refl-clipscore", "mix-refl", "mix-0.3", "mix-0.5", "mix-0.7", "twin-l-clipscore", "clipscore"]
     metrics = ["cider-d", "bleu-4", "l-clipscore", "repetition", "words", "true-all", "true-relations", "kept-relations", "false-claims"]

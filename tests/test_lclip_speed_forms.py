@@ -9,7 +9,7 @@ from torch import nn
 
 from plain_lclip import plain_text, plain_vision
 from invariant_metrics.models import multiplexed
-from invariant_metrics.models.multiplexed import LClip, PART, TowerConfig, fast_linear, is_cpu_inference, tiny_lclip
+from invariant_metrics.models.multiplexed import LClip, PART, TowerConfig, _fast_linear, _is_cpu_inference, tiny_lclip
 
 CONFIGS = {"as published": {}, "full table": dict(factor=None), "padding hidden": dict(mask_padding=True), "causal": dict(causal=True),
            "both hidden": dict(causal=True, mask_padding=True), "mean": dict(mean_pool=True), "mean, padding hidden": dict(mean_pool=True, mask_padding=True),
@@ -121,9 +121,9 @@ def test_without_the_faster_library_all_is_as_before(monkeypatch):
 def test_a_linear_layer_of_nothing_and_of_one_row():
     layer = nn.Linear(32, 8)
     with torch.no_grad():
-        assert is_cpu_inference(torch.zeros(1)) and fast_linear(torch.zeros(0, 5, 32), layer.weight, layer.bias).shape == (0, 5, 8)
+        assert _is_cpu_inference(torch.zeros(1)) and _fast_linear(torch.zeros(0, 5, 32), layer.weight, layer.bias).shape == (0, 5, 8)
         x = torch.randn(32)
-        assert (fast_linear(x[None], layer.weight, layer.bias) - layer(x)).abs().max() < 1e-6
+        assert (_fast_linear(x[None], layer.weight, layer.bias) - layer(x)).abs().max() < 1e-6
 
 
 def test_an_exported_student_takes_any_batch():
@@ -162,6 +162,6 @@ def test_the_fast_layer_is_the_plain_one_for_any_strides_and_refuses_what_the_pl
     with torch.no_grad():
         for x, weight, bias, gelu in product(inputs, weights.values(), biases.values(), (False, True)):
             plain = nn.functional.linear(x, weight, bias)
-            assert torch.allclose(fast_linear(x, weight, bias, gelu), nn.functional.gelu(plain) if gelu else plain, atol=1e-5)
-        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"): fast_linear(some(3, 15), weights["plain"])
-        with torch.backends.mkldnn.flags(enabled=False): assert torch.equal(fast_linear(inputs[0], weights["plain"]), nn.functional.linear(inputs[0], weights["plain"]))
+            assert torch.allclose(_fast_linear(x, weight, bias, gelu), nn.functional.gelu(plain) if gelu else plain, atol=1e-5)
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"): _fast_linear(some(3, 15), weights["plain"])
+        with torch.backends.mkldnn.flags(enabled=False): assert torch.equal(_fast_linear(inputs[0], weights["plain"]), nn.functional.linear(inputs[0], weights["plain"]))

@@ -18,7 +18,7 @@ from invariant_metrics.experiments.contrast import difference_verdict
 from invariant_metrics.lclip import compression_study as study, reward_study, run_lclip as run
 from invariant_metrics.lclip.compress import STUDY_SEEDS
 from invariant_metrics.lclip.run_lclip import lclip_study, save_csv
-from invariant_metrics.lclip.lclip_report import collapse_answers, lclip_message, lclip_report, preference_answers, relation_answer, write_lclip_page
+from invariant_metrics.lclip.lclip_report import _collapse_answers, _lclip_message, lclip_report, _preference_answers, _relation_answer, write_lclip_page
 from invariant_metrics.training.image_text_training import right_ranks
 from invariant_metrics.worlds.scene_captions import SceneTruth, judge_captions
 from commands import cli
@@ -33,12 +33,12 @@ def test_the_quality_of_a_graded_caption_is_the_share_of_its_claims_that_is_true
              "a red ball is to the right of a blue car": 4/5,                                               # the relation
              "a red ball is to the left of a blue boat": 2/5, "a red tree is to the right of a green car": 1/5} # a thing; all three
     assert judge_captions([*texts], [truth]*5)["all"] == pytest.approx([*texts.values()])
-    graded = study.graded_captions(30, seed=3)
+    graded = study._graded_captions(30, seed=3)
     assert set(graded.broken) == {0, 1, 2, 3} and (graded.quality[graded.broken == 0] == 1).all() and (graded.quality[graded.broken > 0] < 1).all()
     assert len(graded.pictures) == graded.scene.max() + 1 and (np.bincount(graded.scene) >= 3).all() and len(set(graded.texts)) > len(graded.texts)*.9
     means = [graded.quality[graded.broken == level].mean() for level in range(4)]
     assert means == sorted(means, reverse=True)
-    again = study.graded_captions(30, seed=3)
+    again = study._graded_captions(30, seed=3)
     assert again.texts == graded.texts and (again.quality == graded.quality).all()
 
 
@@ -49,14 +49,14 @@ def test_ranks_count_equal_captions_as_right_and_ties_against():
 
 
 def test_measures_are_those_of_scipy_and_of_counting():
-    bench, draw = study.make_bench(20, 15), np.random.default_rng(0)
+    bench, draw = study._make_bench(20, 15), np.random.default_rng(0)
     scores, leads = draw.random(len(bench.graded.texts)), draw.normal(0, 1, len(bench.foils))
     vectors = draw.standard_normal((20, 8))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     answers = {"image-to-text": np.arange(1, 21), "text-to-image": np.full(20, 3), "foils": leads, "graded": scores, "graded-blind": -scores,
                "images": vectors, "texts": -vectors}
     teacher = {"images": vectors, "texts": vectors}
-    draws = study.scene_draws(bench, 50)
+    draws = study._scene_draws(bench, 50)
     found = {name: held for name, held in study.measure(answers, teacher, bench, draws).items()}
     first = {name: held[0] for name, held in found.items()}
     assert first["image-to-text@1"] == .05 and first["image-to-text@5"] == .25 and (found["text-to-image@5"] == 1).all()
@@ -81,7 +81,7 @@ def ran(tmp_path_factory):
     "The part of compression, tiny, in this process; the sizes stay tiny while these tests run."
     place = tmp_path_factory.mktemp("l-clip")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(study.COMPRESSION_SIZES, "quick", TINY)
+        patch.setitem(study._COMPRESSION_SIZES, "quick", TINY)
         patch.setenv("INVARIANT_METRICS_QUIET", "1")
         teacher = save_clip(place/"teacher")
         lclip_study(["compression"], out=place/"run", teacher=teacher, seeds=1, scale="quick", workers=0)
@@ -93,7 +93,7 @@ def test_a_tiny_study_has_a_row_for_every_student(ran):
     systems = [study.TEACHER, *(row.name for row in study.STUDENT_ROWS)]
     assert list(found.summary["system"].unique()) == systems and list(found.summary["measure"].unique()) == list(study.CLIP_MEASURES)
     assert set(found.results["system"]) == set(systems) and found.results["signature"].str.contains("teacher:").all()
-    assert [tuple(pair) for pair in found.differences[["system", "against"]].drop_duplicates().to_numpy()] == list(study.CONTRASTS)
+    assert [tuple(pair) for pair in found.differences[["system", "against"]].drop_duplicates().to_numpy()] == list(study._CONTRASTS)
     assert list(found.sizes["system"]) == ["teacher", "WP", "WP+MD"] and (found.sizes[["ms_128", "ms_1", "megabytes"]] > 0).all(axis=None)
     alike = found.summary[(found.summary["system"] == study.TEACHER) & found.summary["measure"].str.startswith("teacher")]
     assert alike["value"].to_numpy() == pytest.approx(1)
@@ -171,14 +171,14 @@ def answer_rows(question, metric, **systems): # system -> (value, base, low, hig
 def test_sentences_about_rewards_say_what_is_sure():
     rows = answer_rows("collapse", "repetition", l_clipscore=(.4, .1, .25, .35), refl_clipscore=(.12, .1, -.01, .05))
     rows += [{**row, "system": "mix-0.5"} for row in answer_rows("collapse", "repetition", x=(.1, .1, -.01, .01))]
-    alone, both, mixes = collapse_answers(pd.DataFrame(rows))
+    alone, both, mixes = _collapse_answers(pd.DataFrame(rows))
     assert alone[1].startswith("yes, in all seeds: 40 %") and "+30.0 points [25.0, 35.0]" in alone[1] and both[1].startswith("not surely") and "none of the 1 does" in mixes[1]
     rows = [{**row, "system": name} for name, value in (("mix-0.3", 1.2), ("mix-0.7", 1.5)) for row in answer_rows("relations", "kept-relations", x=(value, 1, value - 1.1, value - .9))]
-    (said,) = relation_answer(pd.DataFrame(rows))
+    (said,) = _relation_answer(pd.DataFrame(rows))
     assert ".7 L-CLIPScore" in said[1] and "1.50 true relations" in said[1] and "surely more than CIDEr-D" in said[1]
     rows = answer_rows("self-preference", "own-judge-advantage", l_clipscore=(.1, .2, -.2, -.05)) + answer_rows("self-preference", "l-clipscore", l_clipscore=(.9, .8, .05, .2))
     rows += answer_rows("self-preference-exact", "true-all", l_clipscore=(.5, .6, -.2, -.05))
-    both, own = preference_answers(pd.DataFrame(rows))
+    both, own = _preference_answers(pd.DataFrame(rows))
     assert both[1].startswith("no, the contrary") and "better than that of CIDEr-D: +0.10 [0.05, 0.20]" in own[1] and "−10.0 points [−20.0, −5.0]" in own[1]
 
 
@@ -215,7 +215,7 @@ def test_the_command_runs_a_part_and_prints_the_page(ran):
 
 
 def test_the_headline_says_in_how_many_measures_the_regulator_helps(ran):
-    sentence, _ = lclip_message(study.CompressionStudy.load(ran.out/"compression"), None)
+    sentence, _ = _lclip_message(study.CompressionStudy.load(ran.out/"compression"), None)
     assert re.search(r"surely better in \d+ and surely worse in \d+ of 12 measures", sentence)
 
 
@@ -249,15 +249,15 @@ def test_rewards_are_of_students_of_the_teacher_that_was_asked_for(ran, monkeypa
     assert json.loads((place/"alone"/"run.json").read_text())["judges"] == "own" and len(asked) == 3 # what was done with its judges stays
     lclip_study(["compression"], out=place/"later", **same)
     assert lclip_study(["rewards"], out=place/"later", **same).meta["judges"] == "compression" and "student" in asked[3]
-    assert reward_study.own_student("embedded-clip") == "embedded-lclip" and reward_study.own_student(ran.teacher) is None
+    assert reward_study._own_student("embedded-clip") == "embedded-lclip" and reward_study._own_student(ran.teacher) is None
     assert [study.compression_study.__kwdefaults__["seeds"], STUDY_SEEDS] == [None, {"quick": 2, "default": 2, "full": 5}]
 
 
 def test_whom_nobody_gives_is_distilled_from_the_teacher(ran, monkeypatch):
     asked = []
     monkeypatch.setattr(reward_study, "distill", lambda data, folder, teacher, **options: asked.append((folder.name, teacher, options["seed"])))
-    monkeypatch.setattr(reward_study, "study_parts", lambda *about: {})
+    monkeypatch.setattr(reward_study, "_study_parts", lambda *about: {})
     weights = {name: str(ran.place/name/"student") for name in ("student", "twin")} | {"teacher": ran.teacher}
     work = reward_study.RewardWork(ran.place, None, tuple(weights.items()))
-    for judge in weights: reward_study.see_pictures(work, judge)
+    for judge in weights: reward_study._see_pictures(work, judge)
     assert asked == [("student", ran.teacher, 0), ("twin", ran.teacher, 1)]

@@ -10,9 +10,9 @@ from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.encoders.weights import get_card
 from invariant_metrics.metrics import lpips as lpips_public
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.lpips import NETS, lpips_module, lpips_network
+from invariant_metrics.metrics.lpips import _NETS, _lpips_module, _lpips_network
 
-@pytest.fixture(scope="module", params=NETS)
+@pytest.fixture(scope="module", params=_NETS)
 def net(request): return request.param
 
 
@@ -20,7 +20,7 @@ def net(request): return request.param
 def file(net, tmp_path_factory):
     "The state dict of torchvision's network with random weights, without the part that LPIPS does not use."
     path = tmp_path_factory.mktemp(net)/f"{net}.pth"
-    module = lpips_module(net, seed=3)
+    module = _lpips_module(net, seed=3)
     torch.save({re.sub(r"^slice(s\.)?\d+\.", "features.", k): v for k, v in module.net.state_dict().items()}, path)
     return path
 
@@ -63,10 +63,10 @@ def test_identical_images_are_0_damage_grows_and_batches_do_not_matter(net, buil
 
 
 def test_the_smallest_side_is_what_the_network_can_take(net, built):
-    least = NETS[net][1]
+    least = _NETS[net][1]
     assert torch.isfinite(built.compare(*(x[..., :least] for x in images(40)))).all()
     with pytest.raises(InputError, match=f"{least} pixels at least, not 40 × {least - 1}"): built.compare(*(x[..., :least - 1] for x in images(40)))
-    with pytest.raises(RuntimeError): lpips_module(net)(*(x[..., :least - 1] for x in images(40)))
+    with pytest.raises(RuntimeError): _lpips_module(net)(*(x[..., :least - 1] for x in images(40)))
     with pytest.raises(InputError, match="different sizes"): built.compare(images(40)[0], images(48)[0])
 
 
@@ -76,7 +76,7 @@ def test_a_folder_and_safetensors_are_taken_and_signed_by_their_content(net, fil
     pred, target = images(40)
     assert torch.equal(other.compare(pred, target), built.compare(pred, target))
     parts = dict(built.signature.items)
-    assert parts["weights"].startswith("local-") and parts["network"] == NETS[net][0] and dict(other.signature.items)["weights"] != parts["weights"]
+    assert parts["weights"].startswith("local-") and parts["network"] == _NETS[net][0] and dict(other.signature.items)["weights"] != parts["weights"]
     (tmp_path/"second.pth").write_bytes(b"x")
     with pytest.raises(InputError, match="holds 2 weights files"): get_metric(f"lpips-{net}", weights=tmp_path)
 
@@ -89,12 +89,12 @@ def hub(tmp_path, monkeypatch):
 
 
 def test_missing_weights_name_the_command(net, hub):
-    with pytest.raises(InputError, match=f"not on this machine; run: invariant-metrics weights fetch {NETS[net][0]}$"): get_metric(f"lpips-{net}")
+    with pytest.raises(InputError, match=f"not on this machine; run: invariant-metrics weights fetch {_NETS[net][0]}$"): get_metric(f"lpips-{net}")
 
 
 def test_card_is_the_file_that_torchvision_uses(net):
     import torchvision
-    card = get_card(NETS[net][0])
+    card = get_card(_NETS[net][0])
     weights = dict(alex="AlexNet_Weights", vgg="VGG16_Weights", squeeze="SqueezeNet1_1_Weights")[net]
     assert card.where == getattr(torchvision.models, weights).IMAGENET1K_V1.url and card.where.endswith(card.files[-1])
     assert re.search(r"-([0-9a-f]{8})\.pth$", card.where)[1] == card.sha256[:8] == card.revision and len(card.sha256) == 64
@@ -115,12 +115,12 @@ class Runs:
 
 
 def test_wrong_files_are_refused_and_no_code_in_them_is_run(tmp_path, capsys):
-    torch.save(lpips_module("squeeze").net.state_dict(), tmp_path/"other.pth")
-    with pytest.raises(InputError, match="other.pth does not fit SqueezeNet: .* tensors differ"): lpips_network("squeeze", tmp_path/"other.pth")
+    torch.save(_lpips_module("squeeze").net.state_dict(), tmp_path/"other.pth")
+    with pytest.raises(InputError, match="other.pth does not fit SqueezeNet: .* tensors differ"): _lpips_network("squeeze", tmp_path/"other.pth")
     torch.save({"features.0.weight": Runs()}, tmp_path/"code.pth")
-    with pytest.raises(InputError, match="code.pth is not a readable weights file"): lpips_network("squeeze", tmp_path/"code.pth")
+    with pytest.raises(InputError, match="code.pth is not a readable weights file"): _lpips_network("squeeze", tmp_path/"code.pth")
     assert "code was run" not in capsys.readouterr().out
-    with pytest.raises(InputError, match="unknown network of LPIPS 'alexx'"): lpips_network("alexx")
+    with pytest.raises(InputError, match="unknown network of LPIPS 'alexx'"): _lpips_network("alexx")
 
 
 def test_the_untrained_control_is_signed_as_such_and_leaves_the_global_generator_alone():

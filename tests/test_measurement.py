@@ -15,8 +15,8 @@ from real_data import data_path
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.people.agreement import AgreementDesign
-from invariant_metrics.people.measurement import AGAIN, consistency, construct_rows, check_methods, cronbach_alpha
-from invariant_metrics.people.measurement import load_criteria, measurement, score_cube, stability_rows
+from invariant_metrics.people.measurement import _AGAIN, consistency, _construct_rows, _check_methods, cronbach_alpha
+from invariant_metrics.people.measurement import load_criteria, measurement, _score_cube, _stability_rows
 from invariant_metrics.people.statistics import AGREEMENTS
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
@@ -131,8 +131,8 @@ def test_alpha_refuses_what_says_nothing(drawn):
 
 def test_stability_is_the_correlation_of_means_and_of_scores(drawn):
     second = drawn["near"] + rng(3, "second").normal(0, 0.5, 300)
-    cube, _ = score_cube(drawn[["near", "length"]].assign(**{"near" + AGAIN: second, "length" + AGAIN: drawn["length"]}))
-    rows = pd.DataFrame(stability_rows(cube, ["near", "length"], design())).set_index(["score", "unit"])
+    cube, _ = _score_cube(drawn[["near", "length"]].assign(**{"near" + _AGAIN: second, "length" + _AGAIN: drawn["length"]}))
+    rows = pd.DataFrame(_stability_rows(cube, ["near", "length"], design())).set_index(["score", "unit"])
     a, b = matrix(drawn["near"]), matrix(second)
     assert rows.loc[("near", "system"), "value"] == pytest.approx(pearsonr(a.mean(0), b.mean(0))[0])
     assert rows.loc[("near", "item"), "value"] == pytest.approx(pearsonr(a.ravel(), b.ravel())[0])
@@ -151,8 +151,8 @@ def plain_table(drawn, names) -> np.ndarray:
 @pytest.mark.parametrize("statistic", ["tau_b", "pearson"])
 def test_the_table_of_traits_and_methods(drawn, statistic):
     names = ["form/A", "form/B", "sense/A", "sense/B"]
-    methods = check_methods(pd.DataFrame([(n, *n.split("/")) for n in reversed(names)], columns=["score", "trait", "method"]), names)
-    rows, pairs = construct_rows(score_cube(drawn)[0], methods, design(statistic))
+    methods = _check_methods(pd.DataFrame([(n, *n.split("/")) for n in reversed(names)], columns=["score", "trait", "method"]), names)
+    rows, pairs = _construct_rows(_score_cube(drawn)[0], methods, design(statistic))
     means = drawn.groupby("system")[names].mean()
     R = means.corr("kendall" if statistic == "tau_b" else "pearson").to_numpy()
     pairs = pd.DataFrame(pairs)
@@ -174,11 +174,11 @@ def test_the_table_of_traits_and_methods(drawn, statistic):
 
 def test_tables_of_traits_and_methods_are_checked():
     def table(*rows): return pd.DataFrame(rows, columns=["score", "trait", "method"])
-    assert "two at least" in fails(check_methods, table(("a", "t", "m"), ("b", "t", "n")), "ab")
-    assert "two at least" in fails(check_methods, table(("a", "t", "m"), ("b", "u", "m")), "ab")
-    assert "occurs twice" in fails(check_methods, table(("a", "t", "m"), ("b", "t", "m"), ("c", "u", "n")), "abc")
-    assert "unknown score 'd'" in fails(check_methods, table(("d", "t", "m"), ("b", "u", "n")), ["a", "b"])
-    assert "no column 'trait'" in fails(check_methods, table(("a", "t", "m")).drop(columns="trait"), "a")
+    assert "two at least" in fails(_check_methods, table(("a", "t", "m"), ("b", "t", "n")), "ab")
+    assert "two at least" in fails(_check_methods, table(("a", "t", "m"), ("b", "u", "m")), "ab")
+    assert "occurs twice" in fails(_check_methods, table(("a", "t", "m"), ("b", "t", "m"), ("c", "u", "n")), "abc")
+    assert "unknown score 'd'" in fails(_check_methods, table(("d", "t", "m"), ("b", "u", "n")), ["a", "b"])
+    assert "no column 'trait'" in fails(_check_methods, table(("a", "t", "m")).drop(columns="trait"), "a")
 
 
 # the whole

@@ -17,8 +17,8 @@ from invariant_metrics.data.tokens import get_tokenizer
 from invariant_metrics.metrics import meteor as module
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.scoring.inference import score_rows
-from invariant_metrics.metrics.meteor import meteor_jar, meteor_nltk, meteor_of_sums, meteor_rows
-from invariant_metrics.metrics.meteor import meteor_stats, run_meteor, score_line
+from invariant_metrics.metrics.meteor import _meteor_jar, meteor_nltk, _meteor_of_sums, _meteor_rows
+from invariant_metrics.metrics.meteor import _meteor_stats, _run_meteor, _score_line
 
 TABLE = Path(__file__).parent/"meteor_java.json"
 WORDS = ("a the on in of two small big large dog dogs cat cats couch sofa car cars automobile run runs running ran quickly fast boy boys child children kid man men woman "
@@ -121,23 +121,23 @@ def by_hand(s: np.ndarray) -> float:
 
 def test_rows_and_formula_by_hand():
     stats = made_stats(0, 200)
-    assert meteor_of_sums(torch.from_numpy(meteor_rows(stats))).numpy() == pytest.approx([by_hand(s) for s in stats], abs=1e-12)
+    assert _meteor_of_sums(torch.from_numpy(_meteor_rows(stats))).numpy() == pytest.approx([by_hand(s) for s in stats], abs=1e-12)
 
 
 def test_the_pool_is_differentiable_also_where_nothing_matches():
-    rows = torch.from_numpy(np.concatenate([meteor_rows(made_stats(1, 30)), np.zeros((2, 6)), [[0, 2, 0, 3, 0, 0], [2, 2, 2, 2, 0, 2]]])).requires_grad_()
-    values = meteor_of_sums(rows)
+    rows = torch.from_numpy(np.concatenate([_meteor_rows(made_stats(1, 30)), np.zeros((2, 6)), [[0, 2, 0, 3, 0, 0], [2, 2, 2, 2, 0, 2]]])).requires_grad_()
+    values = _meteor_of_sums(rows)
     values.sum().backward()
     assert torch.isfinite(rows.grad).all() and values[-4:].tolist() == [0, 0, 0, 1]
     good = rows.detach()[:30][rows[:30, 4] > 0].requires_grad_()
-    assert torch.autograd.gradcheck(meteor_of_sums, (good,))
+    assert torch.autograd.gradcheck(_meteor_of_sums, (good,))
 
 
 # METEOR 1.5: the program itself
 
 @pytest.fixture(scope="module")
 def jar():
-    try: return meteor_jar()
+    try: return _meteor_jar()
     except InputError as error: pytest.skip(str(error))
 
 
@@ -157,10 +157,10 @@ def stored_answers() -> tuple[np.ndarray, list, list]: # counts (N, 23), groups 
 
 def test_items_and_corpora_equal_the_programs_own_values():
     stats, groups, printed = stored_answers()
-    rows = torch.from_numpy(meteor_rows(stats))
+    rows = torch.from_numpy(_meteor_rows(stats))
     for group, (items, corpus) in zip(groups, printed, strict=True):
-        assert meteor_of_sums(rows[group]).numpy() == pytest.approx(items, abs=1e-12)
-        assert meteor_of_sums(rows[group].sum(0)[None]).item() == pytest.approx(corpus, abs=1e-12)
+        assert _meteor_of_sums(rows[group]).numpy() == pytest.approx(items, abs=1e-12)
+        assert _meteor_of_sums(rows[group].sum(0)[None]).item() == pytest.approx(corpus, abs=1e-12)
 
 
 def coco_and_flickr() -> tuple: # hypotheses and references, what was stored of each, and of all of the first
@@ -181,8 +181,8 @@ def lines_for(hyps, refs, tokenizer, jar) -> list[str]: # what would be written 
         found.extend(lines)
         raise InputError("only noted")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(InputError, match="only noted"):
-        patch.setattr(module, "run_meteor", noted)
-        meteor_stats(hyps, refs, tokenizer, jar)
+        patch.setattr(module, "_run_meteor", noted)
+        _meteor_stats(hyps, refs, tokenizer, jar)
     return found
 
 
@@ -192,24 +192,24 @@ def one_process(jar):
     written = lines_for(*asked(), "none", jar)
     try: written += lines_for(*coco_and_flickr()[:2], "ptb", jar)
     except pytest.skip.Exception: pass # the test says so
-    known = dict(zip(written, run_meteor(written, jar, HUNG), strict=True))
+    known = dict(zip(written, _run_meteor(written, jar, HUNG), strict=True))
     return lambda lines, *rest: [known[line] for line in lines]
 
 
 def test_the_program_here_counts_what_it_counted_when_stored(jar, one_process, monkeypatch):
-    monkeypatch.setattr(module, "run_meteor", one_process)
+    monkeypatch.setattr(module, "_run_meteor", one_process)
     stats, *_ = stored_answers()
-    assert np.array_equal(meteor_stats(*asked(), "none", jar), stats)
+    assert np.array_equal(_meteor_stats(*asked(), "none", jar), stats)
 
 
 def test_hard_texts_get_an_answer_each():
-    values = meteor_of_sums(torch.from_numpy(meteor_rows(stored_answers()[0][-len(HARD):])))
+    values = _meteor_of_sums(torch.from_numpy(_meteor_rows(stored_answers()[0][-len(HARD):])))
     assert values[:2].tolist() == [0, 0] and values[2] == 1 and values[8] == 1 and 0.5 < values[4] < 1 and 0 < values[5] < 1
     assert values[7].item() == pytest.approx(0.7230769230769232, abs=1e-12)
 
 
 def test_coco_captions_give_the_published_tools_numbers(jar, one_process, monkeypatch):
-    monkeypatch.setattr(module, "run_meteor", one_process)
+    monkeypatch.setattr(module, "_run_meteor", one_process)
     hyps, refs, stored, flickr, stored_corpus = coco_and_flickr()
     metric, n = get_metric("meteor-1.5"), len(stored)
     found = extract([metric], hyps, refs)["meteor-1.5"]
@@ -225,7 +225,7 @@ def test_coco_captions_give_the_published_tools_numbers(jar, one_process, monkey
 
 
 def test_a_slow_program_is_ended(jar):
-    with pytest.raises(InputError, match="took more than 0 s for 1 items and was ended; give timeout=SECONDS"): meteor_stats(["a"], [["a"]], jar=jar, timeout=0.2)
+    with pytest.raises(InputError, match="took more than 0 s for 1 items and was ended; give timeout=SECONDS"): _meteor_stats(["a"], [["a"]], jar=jar, timeout=0.2)
 
 
 def fake_java(folder, monkeypatch, body: str):
@@ -242,24 +242,24 @@ def fake_java(folder, monkeypatch, body: str):
     ("exit 0", "answered 0 of 2 items"), ("cat > /dev/null; echo 1 2 3; echo 1 2 3", "does not answer as METEOR 1.5 does"), ("cat", "does not answer as METEOR 1.5 does")])
 def test_a_broken_program_is_one_line(tmp_path, monkeypatch, body, message):
     fake_java(tmp_path, monkeypatch, body)
-    with pytest.raises(InputError) as error: meteor_stats(["a", "b"], [["a"], ["b"]], "none", tmp_path)
+    with pytest.raises(InputError) as error: _meteor_stats(["a", "b"], [["a"], ["b"]], "none", tmp_path)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_much_text_does_not_lock_up(tmp_path, monkeypatch):
     "A program that answers while it is still being written to: more than any pipe holds, both ways."
     fake_java(tmp_path, monkeypatch, "exec cat")
-    lines = [score_line("word " * 200, ["other " * 200])] * 2000
-    assert run_meteor(lines, tmp_path/"meteor-1.5.jar", 60) == lines
+    lines = [_score_line("word " * 200, ["other " * 200])] * 2000
+    assert _run_meteor(lines, tmp_path/"meteor-1.5.jar", 60) == lines
 
 
 def test_where_the_program_is_looked_for(tmp_path, monkeypatch):
     fake_java(tmp_path, monkeypatch, "exit 0")
-    assert meteor_jar(tmp_path) == meteor_jar(tmp_path/"meteor-1.5.jar") == (tmp_path/"meteor-1.5.jar").resolve()
+    assert _meteor_jar(tmp_path) == _meteor_jar(tmp_path/"meteor-1.5.jar") == (tmp_path/"meteor-1.5.jar").resolve()
     monkeypatch.setenv("INVARIANT_METRICS_METEOR", str(tmp_path))
-    assert meteor_jar() == (tmp_path/"meteor-1.5.jar").resolve()
+    assert _meteor_jar() == (tmp_path/"meteor-1.5.jar").resolve()
     (tmp_path/"data"/"paraphrase-en.gz").unlink()
-    with pytest.raises(InputError, match="there is no .*paraphrase-en.gz"): meteor_jar()
+    with pytest.raises(InputError, match="there is no .*paraphrase-en.gz"): _meteor_jar()
 
 
 def test_without_java_or_jar_both_ways_are_named(tmp_path, monkeypatch):
@@ -267,7 +267,7 @@ def test_without_java_or_jar_both_ways_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
     for path in (str(tmp_path), shutil.which("sh").rsplit("/", 1)[0]):
         monkeypatch.setenv("PATH", path)
-        for call in (meteor_jar, lambda: get_metric("meteor-1.5")):
+        for call in (_meteor_jar, lambda: get_metric("meteor-1.5")):
             with pytest.raises(InputError) as error: call()
             assert all(part in str(error.value) for part in ("pip install pycocoevalcap", "apt-get install default-jre-headless", "jar=FOLDER")) and "\n" not in str(error.value)
 
@@ -281,10 +281,10 @@ def test_mistakes_are_one_line(call):
 
 def write_table() -> None:
     "Ask the program and store its answers; run by hand where Java and the jar are."
-    stats = meteor_stats(*asked(), "none")
+    stats = _meteor_stats(*asked(), "none")
     groups = [[*range(len(stats))], [*range(0, len(stats), 3)], [0], [*range(len(stats) - 9, len(stats))]]
     lines = ["EVAL ||| " + " ||| ".join(" ".join(map(str, stats[i])) for i in group) for group in groups]
-    command = ["java", "-Xmx2G", "-jar", str(meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
+    command = ["java", "-Xmx2G", "-jar", str(_meteor_jar()), "-", "-", "-stdio", "-l", "en", "-norm"]
     done = subprocess.run(command, input="\n".join(lines) + "\n", text=True, capture_output=True, timeout=HUNG, check=True)
     values, printed = [float(x) for x in done.stdout.split()], []
     for group in groups: printed.append([values[:len(group)], values[len(group)]]); values = values[len(group) + 1:]

@@ -11,11 +11,11 @@ from hypothesis import given, settings, strategies as st
 from commands import elsewhere
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import Estimate, get_metric
-from invariant_metrics.metrics.cmmd import _both_moments, cmmd_distance, cmmd_estimate, cmmd_from_stats, moment_bound, moment_value
+from invariant_metrics.metrics.cmmd import _both_moments, cmmd_distance, _cmmd_estimate, _cmmd_from_stats, _moment_bound, moment_value
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.metrics.estimate import standard_error
 from invariant_metrics.metrics.kernel import SubsetDraws, Polynomial, RBF, kernel_forms, unit_rows
-from invariant_metrics.metrics.mmd import kid_draws, kid_subsets, mmd2, mmd_estimate
+from invariant_metrics.metrics.mmd import _kid_draws, kid_subsets, mmd2, mmd_estimate
 from invariant_metrics.metrics.mmd import mmd_replicates
 
 RAW = RBF(2.0, normalize=False)
@@ -118,7 +118,7 @@ def test_kid_equals_torch_fidelity_on_its_draws(n, m, d, subsets, size):
     from torch_fidelity.metric_kid import kid_features_to_metric
     g = torch.Generator().manual_seed(n)
     a, b = torch.rand(n, d, generator=g).double()**2, torch.rand(m, d, generator=g).double()**2.2
-    ours = kid_subsets(a, b, subsets, size, draws=kid_draws(n, m, subsets, size), kernel=Polynomial(), tile=128)
+    ours = kid_subsets(a, b, subsets, size, draws=_kid_draws(n, m, subsets, size), kernel=Polynomial(), tile=128)
     theirs = kid_features_to_metric(a, b, kid_subsets=subsets, kid_subset_size=size, verbose=False)
     assert (ours.mean, ours.std) == pytest.approx(tuple(theirs.values()), abs=1e-12)
     fast = kid_subsets(a, b, subsets, size, tile=128)  # the same draws by default
@@ -130,7 +130,7 @@ def test_kid_equals_torch_fidelity_on_its_draws(n, m, d, subsets, size):
 def test_kid_equals_torchmetrics_given_draws():
     from torchmetrics.image.kid import poly_mmd
     a, b = sets(90, 80, 16)
-    draws = kid_draws(90, 80, 6, 50, seed=1)
+    draws = _kid_draws(90, 80, 6, 50, seed=1)
     ours = kid_subsets(a, b, draws=draws, kernel=Polynomial())
     theirs = torch.stack([poly_mmd(a[i], b[j]) for i, j in zip(*draws)])
     assert torch.allclose(ours.values, theirs, atol=1e-12) and ours.parts["draws"] == "given" and ours.size == 50
@@ -174,7 +174,7 @@ def forty_digits(a, b, unbiased=False):
 
 def moment_form(a, b):
     p, q = _both_moments(a, b)
-    return SimpleNamespace(value=moment_value(p, q), bound=moment_bound(p, q))
+    return SimpleNamespace(value=moment_value(p, q), bound=_moment_bound(p, q))
 
 
 @pytest.mark.parametrize("n, m, d", [(30, 20, 5), (12, 10, 30)]) # through moments, through pairs
@@ -213,9 +213,9 @@ def test_the_bound_of_the_moment_form_holds(n, m, d, seed, shift, common):
 @pytest.mark.parametrize("matched, clusters", [(False, None), (True, None), (True, np.arange(60)//4), (False, np.arange(60)//4)])
 def test_cmmd_estimate_equals_the_one_by_pairs(unbiased, matched, clusters):
     a, b = sets(60, 60, 6)
-    found = cmmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased)
+    found = _cmmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased)
     pairs = mmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, kernel=RBF(10.0), scale=1000)
-    short = cmmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, form="moments")
+    short = _cmmd_estimate(a, b, matched=matched, clusters=clusters, unbiased=unbiased, form="moments")
     assert found.value == pytest.approx(pairs.value, abs=1e-9) and (found.corrected is None) == (pairs.corrected is None)
     if pairs.corrected is not None: assert found.corrected == pytest.approx(pairs.corrected, abs=1e-9)
     for other in (found, short):
@@ -227,14 +227,14 @@ def test_cmmd_from_streamed_statistics():
     a, b = sets(500, 400, 12)
     parts = [GaussianStats(parts=8, seed=i).update(unit_rows(x)) for i, x in enumerate(a.split(125))]
     p, q = GaussianStats.merged(parts), GaussianStats(parts=8, seed=9).update(unit_rows(b))
-    found, rows = cmmd_from_stats(p, q), cmmd_estimate(a, b, form="moments")
+    found, rows = _cmmd_from_stats(p, q), _cmmd_estimate(a, b, form="moments")
     assert (found.value, found.corrected) == pytest.approx((rows.value, rows.corrected), abs=1e-11)
     assert 0.4 < found.se/standard_error(rows)[0] < 2.5 and 7 <= found.df <= 14
-    plain = cmmd_from_stats(GaussianStats().update(unit_rows(a)), q)
+    plain = _cmmd_from_stats(GaussianStats().update(unit_rows(a)), q)
     assert plain.se is None and any("no interval" in note for note in plain.notes)
-    assert cmmd_from_stats(p, p).value == 0
-    with pytest.raises(InputError, match="mean square length"): cmmd_from_stats(GaussianStats().update(a), q)
-    with pytest.raises(InputError, match="widths"): cmmd_from_stats(p, GaussianStats().update(unit_rows(b[:, :5])))
+    assert _cmmd_from_stats(p, p).value == 0
+    with pytest.raises(InputError, match="mean square length"): _cmmd_from_stats(GaussianStats().update(a), q)
+    with pytest.raises(InputError, match="widths"): _cmmd_from_stats(p, GaussianStats().update(unit_rows(b[:, :5])))
 
 
 # Intervals
@@ -299,7 +299,7 @@ def test_an_estimate_of_a_swap_is_the_swapped_estimate():
 
 # What is refused, and what it costs
 
-@pytest.mark.parametrize("distance", [mmd2, cmmd_distance, mmd_estimate, cmmd_estimate, kid_subsets])
+@pytest.mark.parametrize("distance", [mmd2, cmmd_distance, mmd_estimate, _cmmd_estimate, kid_subsets])
 def test_what_is_refused(distance):
     a, b = sets(20, 20, 4)
     holes = b.index_fill(0, torch.tensor([3, 8]), torch.inf)

@@ -9,7 +9,7 @@ from real_data import data_path
 
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.encoder import IMAGENET, get_encoder
-from invariant_metrics.encoders.inception import TAPS, Inception, InceptionInput, pillow_bicubic, tf1_bilinear
+from invariant_metrics.encoders.inception import _TAPS, Inception, InceptionInput, _pillow_bicubic, _tf1_bilinear
 from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.scoring.inference import score_rows
@@ -65,16 +65,16 @@ def relative(a, b): return float((a - b).norm()/b.norm())
 def test_tf1_resize_is_torch_fidelitys_to_the_bit(h, w):
     from torch_fidelity.interpolate_compat_tensorflow import interpolate_bilinear_2d_like_tensorflow1x as peer
     x = 255*rgb(image(h, w))
-    assert torch.equal(tf1_bilinear(x), peer(x, size=(299, 299), align_corners=False))
+    assert torch.equal(_tf1_bilinear(x), peer(x, size=(299, 299), align_corners=False))
 
 
 @pytest.mark.parametrize("h, w", SIZES)
 def test_clean_resize_is_clean_fids_to_the_bit_and_torchs_to_rounding(h, w):
     peer = pytest.importorskip("cleanfid.resize").build_resizer("clean")
     x = image(h, w)
-    ours = pillow_bicubic(255*rgb(x))
+    ours = _pillow_bicubic(255*rgb(x))
     assert np.array_equal(ours[0].permute(1, 2, 0).numpy(), peer(x))
-    assert (pillow_bicubic((255*rgb(x)).requires_grad_()) - ours).abs().max() < 1e-4
+    assert (_pillow_bicubic((255*rgb(x)).requires_grad_()) - ours).abs().max() < 1e-4
 
 
 @pytest.mark.parametrize("h, w", SIZES)
@@ -104,7 +104,7 @@ def test_gradients_reach_the_pixels_where_nothing_is_rounded(behind, resize):
 def test_every_output_is_that_of_torch_fidelitys_own_forward(network, h, w):
     x = image(h, w)
     own = network.net(torch.from_numpy(x).permute(2, 0, 1)[None])
-    for layer, row in zip([*TAPS, "logits"], own): assert relative(network.encode(rgb(x), layer), row) < 1e-5, layer
+    for layer, row in zip([*_TAPS, "logits"], own): assert relative(network.encode(rgb(x), layer), row) < 1e-5, layer
 
 
 def test_pytorch_fids_network_takes_the_same_tensors_and_gives_the_same_features(network, behind, theirs):

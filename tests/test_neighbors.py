@@ -13,11 +13,11 @@ from invariant_metrics.metrics import neighbors
 from invariant_metrics.metrics.metric import Estimate, Rows, extract, get_metric
 from invariant_metrics.scoring.inference import paired_difference, score_rows
 from invariant_metrics.metrics.estimate import standard_error
-from invariant_metrics.metrics.neighbors import PAPER_K, ball_radii, half_radii
-from invariant_metrics.metrics.neighbors import half_scores, neighbor_estimate, neighbor_influences
-from invariant_metrics.metrics.neighbors import neighbor_score, neighbor_scores, distance_tiles
+from invariant_metrics.metrics.neighbors import _PAPER_K, _ball_radii, _half_radii
+from invariant_metrics.metrics.neighbors import _half_scores, neighbor_estimate, _neighbor_influences
+from invariant_metrics.metrics.neighbors import _neighbor_score, neighbor_scores, _distance_tiles
 
-NAMES = list(PAPER_K)
+NAMES = list(_PAPER_K)
 
 
 def cloud(n, d=6, seed=0, scale=1.0, shift=0.0):
@@ -54,9 +54,9 @@ def test_bounds_in_float32_change_no_number(law, monkeypatch):
     found = {}
     for small in (0, 10**9):
         monkeypatch.setattr(neighbors, "SMALL", small)
-        found[small] = [neighbor_scores(p, t), *(neighbor_score(name, p, t) for name in NAMES)]
+        found[small] = [neighbor_scores(p, t), *(_neighbor_score(name, p, t) for name in NAMES)]
         for name in NAMES:
-            estimate = neighbor_estimate(p, t, matched=False, clusters=None, seed=0, name=name, k=PAPER_K[name])
+            estimate = neighbor_estimate(p, t, matched=False, clusters=None, seed=0, name=name, k=_PAPER_K[name])
             found[small] += [estimate.value, estimate.se] + ([] if law in ("ties", "copies") else [estimate.pred.tolist(), estimate.target.tolist()])
     assert found[0] == found[10**9] and list(found[0][0].values()) == found[0][1:5]
 
@@ -67,20 +67,20 @@ def test_bounds_in_float32_change_no_number(law, monkeypatch):
 def test_weights_are_copies(seed, u, v, name):
     p, t, u, v = cloud(25, 4, seed), cloud(30, 4, seed + 1), torch.tensor(u), torch.tensor(v)
     if min(int(u.sum()), int(v.sum())) < 6: return
-    copied = neighbor_score(name, p.repeat_interleave(u, 0), t.repeat_interleave(v, 0))
-    assert neighbor_score(name, p, t, u.double(), v.double()) == pytest.approx(copied, abs=1e-12)
+    copied = _neighbor_score(name, p.repeat_interleave(u, 0), t.repeat_interleave(v, 0))
+    assert _neighbor_score(name, p, t, u.double(), v.double()) == pytest.approx(copied, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_order_tile_and_rotation_change_nothing(name, monkeypatch):
     p, t = cloud(60, 5), cloud(70, 5, 1, 1.2)
-    value = neighbor_score(name, p, t)
+    value = _neighbor_score(name, p, t)
     turn = torch.linalg.qr(cloud(5, 5, 9))[0]
-    assert neighbor_score(name, p[torch.randperm(60, generator=torch.Generator().manual_seed(0))], t.flip(0)) == pytest.approx(value, abs=1e-12)
-    assert neighbor_score(name, 3*p @ turn + 50, 3*t @ turn + 50) == pytest.approx(value, abs=1e-12)
+    assert _neighbor_score(name, p[torch.randperm(60, generator=torch.Generator().manual_seed(0))], t.flip(0)) == pytest.approx(value, abs=1e-12)
+    assert _neighbor_score(name, 3*p @ turn + 50, 3*t @ turn + 50) == pytest.approx(value, abs=1e-12)
     monkeypatch.setattr(neighbors, "TILE", 350)
-    assert max(len(square) for _, square, _ in distance_tiles(p, t)) == 5
-    assert neighbor_score(name, p, t) == pytest.approx(value, abs=1e-12)
+    assert max(len(square) for _, square, _ in _distance_tiles(p, t)) == 5
+    assert _neighbor_score(name, p, t) == pytest.approx(value, abs=1e-12)
 
 
 @pytest.mark.parametrize("split", ["full", "part"])
@@ -98,40 +98,40 @@ def test_scikit_learn():
     from sklearn.neighbors import NearestNeighbors
     x, k = cloud(150, 10, 5), 4
     far, index = NearestNeighbors(n_neighbors=k).fit(x.numpy()).kneighbors()        # without a query, itself is left out
-    assert np.allclose(ball_radii(x, k).sqrt(), far[:, -1], rtol=1e-12)
+    assert np.allclose(_ball_radii(x, k).sqrt(), far[:, -1], rtol=1e-12)
     with_self = NearestNeighbors(n_neighbors=k).fit(x.numpy()).kneighbors(x.numpy())[0]
-    assert np.allclose(ball_radii(x, k - 1).sqrt(), with_self[:, -1], rtol=1e-12)      # the off-by-one: with a query, k means k − 1
+    assert np.allclose(_ball_radii(x, k - 1).sqrt(), with_self[:, -1], rtol=1e-12)      # the off-by-one: with a query, k means k − 1
 
 
 def test_by_hand():
     t = torch.tensor([[0.], [1.], [3.], [7.]])
-    assert np.allclose(ball_radii(t.double(), 1).sqrt(), [1, 1, 2, 4])
+    assert np.allclose(_ball_radii(t.double(), 1).sqrt(), [1, 1, 2, 4])
     p = torch.tensor([[2.], [4.5], [11.], [-5.]])       # in 3 (radius 2), on the rim of 1 (1); in 3 and 7 (4); on the rim of 7; nowhere
-    assert neighbor_score("precision", p, t, k=1) == 3/4
-    assert neighbor_score("density", p, t, k=1) == (1 + 2 + 0 + 0)/4                   # open balls: 2 is in 3's only, and 5 away from 7
-    assert neighbor_score("coverage", p, t, k=1) == 2/4
-    assert neighbor_score("recall", p, t, k=1) == 4/4                                  # radii of 2, 4.5, 11, −5 are 2.5, 2.5, 6.5, 7
+    assert _neighbor_score("precision", p, t, k=1) == 3/4
+    assert _neighbor_score("density", p, t, k=1) == (1 + 2 + 0 + 0)/4                   # open balls: 2 is in 3's only, and 5 away from 7
+    assert _neighbor_score("coverage", p, t, k=1) == 2/4
+    assert _neighbor_score("recall", p, t, k=1) == 4/4                                  # radii of 2, 4.5, 11, −5 are 2.5, 2.5, 6.5, 7
 
 
 def test_a_stray_target_makes_precision_and_not_coverage():
     t, p = .4*cloud(60, 2), .4*cloud(60, 2, 1) + torch.tensor([7., 0.])
     stray = torch.cat([t, torch.tensor([[14., 0.]])])
-    assert neighbor_score("precision", p, t, k=3) == 0 and neighbor_score("precision", p, stray, k=3) == 1
-    assert neighbor_score("density", p, stray, k=3) == pytest.approx(1/3) and neighbor_score("coverage", p, stray, k=3) == pytest.approx(1/61)
+    assert _neighbor_score("precision", p, t, k=3) == 0 and _neighbor_score("precision", p, stray, k=3) == 1
+    assert _neighbor_score("density", p, stray, k=3) == pytest.approx(1/3) and _neighbor_score("coverage", p, stray, k=3) == pytest.approx(1/61)
 
 
 def test_roles():
     p, t = .5*cloud(80), cloud(90, seed=1)              # timid: precise, without recall
     found = neighbor_scores(p, t)
     assert found["precision"] > .95 and found["recall"] < .6 and found["density"] > 1.2
-    assert neighbor_score("recall", t, p) == neighbor_score("precision", p, t)
+    assert _neighbor_score("recall", t, p) == _neighbor_score("precision", p, t)
 
 
 def test_equal_sets_and_copies_of_one_point():
     x = cloud(50)
     assert neighbor_scores(x, x, 4) == dict(precision=1, recall=1, density=1, coverage=1)
     pile = torch.cat([x[:1].expand(10, -1), x])         # ten copies: radius 0, and yet inside its own ball
-    assert ball_radii(pile, 4)[:10].tolist() == [0.0]*10
+    assert _ball_radii(pile, 4)[:10].tolist() == [0.0]*10
     found = neighbor_scores(x[:20], pile, 4)
     assert found["precision"] == 1 and found["coverage"] == naive_closed_coverage(x[:20], pile, 4)
 
@@ -145,7 +145,7 @@ def naive_closed_coverage(p, t, k):
 def test_float32_far_from_the_origin():
     x, y = cloud(150, 16).float() + 3000, cloud(150, 16, 1, 1.1).float() + 3000
     assert neighbor_scores(x, y) == neighbor_scores(x.double(), y.double())
-    exact = {k: v for name in NAMES for k, v in naive(x.double(), y.double(), PAPER_K[name]).items() if k == name}
+    exact = {k: v for name in NAMES for k, v in naive(x.double(), y.double(), _PAPER_K[name]).items() if k == name}
     assert neighbor_scores(x, y) == pytest.approx(exact, abs=1e-12)
 
 
@@ -153,7 +153,7 @@ def test_float32_far_from_the_origin():
 def test_laws_of_equal_distributions(n, m, k, d):
     g = torch.Generator().manual_seed(n)
     pairs = [(torch.rand(n, d, generator=g), torch.rand(m, d, generator=g)) for _ in range(300)]
-    found = np.array([[neighbor_score(s, *pair, k=k) for s in ("density", "coverage")] for pair in pairs])
+    found = np.array([[_neighbor_score(s, *pair, k=k) for s in ("density", "coverage")] for pair in pairs])
     error = found.std(0)/300**.5
     assert abs(found[:, 0].mean() - 1) < 4*error[0]
     expected = 1 - np.prod([(m - i)/(m + n - i) for i in range(1, k + 1)]) # Naeem et al. 2020, lemma 2
@@ -165,8 +165,8 @@ def test_laws_of_equal_distributions(n, m, k, d):
 def test_influences_are_removals(name, k):
     p, t = cloud(25, 3), cloud(22, 3, 1, 1.3)
     x, y = (t, p) if name == "recall" else (p, t)
-    score = lambda x, y: neighbor_score(name, *((y, x) if name == "recall" else (x, y)), k=k)
-    value, parts, less = score(x, y), neighbor_influences(name, x, y, k), lambda z, i: torch.cat([z[:i], z[i + 1:]])
+    score = lambda x, y: _neighbor_score(name, *((y, x) if name == "recall" else (x, y)), k=k)
+    value, parts, less = score(x, y), _neighbor_influences(name, x, y, k), lambda z, i: torch.cat([z[:i], z[i + 1:]])
     for found, removed in zip(parts, ([score(less(x, i), y) for i in range(len(x))], [score(x, less(y, i)) for i in range(len(y))])):
         lost = (len(found) - 1)*(value - np.array(removed))
         assert np.allclose(found, lost - lost.mean(), atol=1e-9)
@@ -179,18 +179,18 @@ def test_half_scores_equal_the_score_of_each_half(name, monkeypatch):
     cut_p, cut_t = torch.rand(4, 50, generator=g) < .5, torch.rand(4, 60, generator=g) < .5
     sides = [(p, cut_p), (t, cut_t)][::-1 if name == "recall" else 1]
     (x, cx), (y, cy) = sides
-    expected = [[neighbor_score(name, p[a], t[b], k=4) for a, b in ((u, v), (~u, ~v))] for u, v in zip(cut_p, cut_t)]
-    assert np.allclose(half_scores(name, x, y, 4, cx, cy), expected, atol=1e-12)
+    expected = [[_neighbor_score(name, p[a], t[b], k=4) for a, b in ((u, v), (~u, ~v))] for u, v in zip(cut_p, cut_t)]
+    assert np.allclose(_half_scores(name, x, y, 4, cx, cy), expected, atol=1e-12)
     monkeypatch.setattr(neighbors, "TILE", 700)
-    assert np.allclose(half_scores(name, x, y, 4, cx, cy), expected, atol=1e-12)
+    assert np.allclose(_half_scores(name, x, y, 4, cx, cy), expected, atol=1e-12)
 
 
 def test_half_radii_look_further_where_neighbors_are_in_the_other_half():
     left, right = cloud(100, 2, 0, .01), cloud(6, 2, 1, .01, 5)
     y, cut = torch.cat([left, right]), torch.ones(1, 106, dtype=torch.bool)
     cut[0, 2:100] = False                               # a pair far from the others of its half, all of its near ones in the other
-    found = half_radii(y, 3, cut)[0]
-    for half in (cut[0], ~cut[0]): assert np.allclose(found[half], ball_radii(y[half], 3), rtol=1e-9)
+    found = _half_radii(y, 3, cut)[0]
+    for half in (cut[0], ~cut[0]): assert np.allclose(found[half], _ball_radii(y[half], 3), rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -198,7 +198,7 @@ def test_standard_error_is_that_of_repeated_draws(name):
     values, errors = [], []
     for i in range(60):
         p, t = cloud(80, 3, 1000 + i, 1.0, .4), cloud(80, 3, 5000 + i)
-        found = neighbor_estimate(p, t, matched=False, clusters=None, seed=i, name=name, k=PAPER_K[name])
+        found = neighbor_estimate(p, t, matched=False, clusters=None, seed=i, name=name, k=_PAPER_K[name])
         values.append(found.value); errors.append(found.se)
     assert .7 < np.sqrt(np.mean(np.square(errors)))/np.std(values) < 1.5
 
@@ -247,15 +247,15 @@ def test_metric(name):
     (dict(w=-torch.ones(20)), "not negative"), (dict(w=torch.ones(7)), "one weight each")])
 def test_bad_input(change, message):
     given_ = dict(p=cloud(20), t=cloud(30, seed=1), k=3, w=None) | change
-    with pytest.raises(InputError) as error: neighbor_score("precision", given_["p"], given_["t"], given_["w"], k=given_["k"])
+    with pytest.raises(InputError) as error: _neighbor_score("precision", given_["p"], given_["t"], given_["w"], k=given_["k"])
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_bad_names_and_rows_are_named_as_they_were_given():
-    with pytest.raises(InputError, match="did you mean"): neighbor_score("precison", cloud(20), cloud(20))
+    with pytest.raises(InputError, match="did you mean"): _neighbor_score("precison", cloud(20), cloud(20))
     t = cloud(20); t[11] = torch.inf
     weights = torch.ones(20); weights[:5] = 0
-    with pytest.raises(InputError, match="targets are not finite in 1 of 20 rows: 11"): neighbor_score("recall", cloud(20), t, None, weights)
+    with pytest.raises(InputError, match="targets are not finite in 1 of 20 rows: 11"): _neighbor_score("recall", cloud(20), t, None, weights)
     with pytest.raises(InputError, match="option k takes int, not 2.5"): get_metric("recall", encoder="mean-color", k=2.5)
 
 
@@ -263,9 +263,9 @@ def kibibytes_grown() -> int:
     "By how much the peak of the memory of this process grows."
     g = torch.Generator().manual_seed(0)
     p, t = torch.randn(5000, 8, generator=g), torch.randn(5000, 8, generator=g)
-    neighbor_score("density", p[:1000], t[:1000])
+    _neighbor_score("density", p[:1000], t[:1000])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    neighbor_score("density", p, t)
+    _neighbor_score("density", p, t)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
 
 

@@ -14,16 +14,16 @@ import invariant_metrics as im
 from commands import cli
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.encoder import get_encoder
-from invariant_metrics.encoders.weights import load_pretrained, local_place
+from invariant_metrics.encoders.weights import load_pretrained, _local_place
 from invariant_metrics.invariants.invariant import get_invariant
 from invariant_metrics.metrics.metric import get_metric, weight_names
 from invariant_metrics.probes import images, own_images, worlds
 from invariant_metrics.probes.probe_task import ProbeSize
 from invariant_metrics.studies import search
-from invariant_metrics.studies.colorizers import COLORIZATION
+from invariant_metrics.studies.colorizers import _COLORIZATION
 from invariant_metrics.studies.plan import StudySize
 from invariant_metrics.studies.tasks import make_plan
-from invariant_metrics.studies.writers import CAPTIONING, TRANSLATION
+from invariant_metrics.studies.writers import _CAPTIONING, _TRANSLATION
 from tiny_networks import save_tiny, save_vision
 
 SMALL = StudySize(32, 24, 10, 12, 4, 2, 8, 10)
@@ -55,7 +55,7 @@ def pictures(tmp_path_factory) -> Path:
     return root
 
 
-def revision(folder: Path) -> str: return local_place(folder).revision
+def revision(folder: Path) -> str: return _local_place(folder).revision
 def result(done): return json.loads(done.stdout)["result"]
 
 
@@ -77,10 +77,10 @@ def test_every_public_class_is_taken_by_its_own_name_and_by_that_of_the_invarian
 def test_damaged_files_are_one_line_and_no_pickle_is_opened(nets, tmp_path):
     import transformers
     shutil.copytree(nets/"dpt", tmp_path/"old")
-    net = load_pretrained(transformers.DPTForDepthEstimation, local_place(nets/"dpt"))
+    net = load_pretrained(transformers.DPTForDepthEstimation, _local_place(nets/"dpt"))
     (tmp_path/"old"/"model.safetensors").unlink()
     torch.save(net.state_dict(), tmp_path/"old"/"pytorch_model.bin")
-    again = load_pretrained(transformers.DPTForDepthEstimation, local_place(tmp_path/"old"))
+    again = load_pretrained(transformers.DPTForDepthEstimation, _local_place(tmp_path/"old"))
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True)), "old files give the same network"
     class Evil:
         def __reduce__(self): return (Path.touch, (tmp_path/"ran",))
@@ -157,15 +157,15 @@ def test_a_copy_of_the_published_file_is_the_published_network(tmp_path, monkeyp
     from dataclasses import replace
     from invariant_metrics.encoders import weights as w
     from invariant_metrics.files import file_sha256
-    from invariant_metrics.metrics.metric import network_suffix
+    from invariant_metrics.metrics.metric import _network_suffix
     path = tmp_path/"mine.pth"
     torch.save({"a": torch.zeros(2)}, path)
     card = replace(w.get_card("inception"), sha256=file_sha256(path))
     monkeypatch.setattr("invariant_metrics.metrics.metric.get_card", lambda name: card)
-    told = {"encoder": "inception", "weights": w.local_place(path).revision}
-    assert network_suffix(told, "inception", weights=path) == "" and network_suffix(told, "inception") == f"-{told['weights']}"
+    told = {"encoder": "inception", "weights": w._local_place(path).revision}
+    assert _network_suffix(told, "inception", weights=path) == "" and _network_suffix(told, "inception") == f"-{told['weights']}"
     monkeypatch.setattr("invariant_metrics.metrics.metric.get_card", lambda name: replace(card, sha256="0"*64))
-    assert network_suffix(told, "inception", weights=path) == "-mine"
+    assert _network_suffix(told, "inception", weights=path) == "-mine"
 
 
 def test_every_metric_with_weights_goes_by_a_name():
@@ -179,9 +179,9 @@ def test_every_metric_with_weights_goes_by_a_name():
 @pytest.fixture
 def small(monkeypatch):
     "Studies and probes of a size for tests, in this process."
-    for design in (COLORIZATION, TRANSLATION, CAPTIONING): monkeypatch.setitem(design.sizes, "quick", SMALL)
+    for design in (_COLORIZATION, _TRANSLATION, _CAPTIONING): monkeypatch.setitem(design.sizes, "quick", SMALL)
     for sizes in (images.COLOR_SIZES, own_images.PICTURE_SIZES): monkeypatch.setitem(sizes, "quick", ProbeSize(10, 6, 20))
-    monkeypatch.setitem(worlds.WORLD_SIZES, "quick", ProbeSize(16, 8, 20, 8))
+    monkeypatch.setitem(worlds._WORLD_SIZES, "quick", ProbeSize(16, 8, 20, 8))
     train = search.train_systems
     monkeypatch.setattr(search, "train_systems", lambda folder, s, device, workers: train(folder, s, device=device, workers=0))
 
@@ -249,8 +249,8 @@ def test_study_of_photographs_with_public_networks_and_chosen_systems(nets, pict
 
 
 def test_a_page_of_photographs_says_that_scene_networks_have_no_labels_there():
-    from invariant_metrics.studies.study_report import study_limits
-    said = lambda *args: " ".join(study_limits(None, None, *args))
+    from invariant_metrics.studies.study_report import _study_limits
+    said = lambda *args: " ".join(_study_limits(None, None, *args))
     assert "Segmentation and depth are read" in said("colorization", "photos/") and "no valid labels" in said("colorization", "photos/")
     assert "Depth is read" in said("colorization", "photos/", {"segmentation": {}})
     assert "no valid labels" not in said("colorization", None) + said("colorization", "p/", {"segmentation": {}, "depth": {}})
@@ -266,8 +266,8 @@ def test_a_captioner_sees_own_photographs_through_a_chosen_encoder(nets, picture
     for encoder in (None, "dinov2"):
         record = None if encoder is None else {"dinov2": {"weights": str(nets/"dinov2"), "revision": revision(nets/"dinov2")}}
         plan = make_plan({"task": "captioning", "scale": "quick", "encoder": encoder, "weights": record}, SMALL)
-        from invariant_metrics.studies.corpora import scene_corpora
-        found[encoder] = scene_corpora(plan, ["validation"])["validation"].features
+        from invariant_metrics.studies.corpora import _scene_corpora
+        found[encoder] = _scene_corpora(plan, ["validation"])["validation"].features
     assert found[None].shape[0] == found["dinov2"].shape[0] == SMALL.validation and found[None].shape[2] != found["dinov2"].shape[2]
     wrong = cli("study", "translation", "--encoder", "dinov2", "--parts", "training", "--scale", "quick", "--out", "a", cwd=tmp_path)
     assert wrong.returncode == 2 and "--encoder has no effect on translation" in wrong.stderr

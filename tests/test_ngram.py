@@ -12,8 +12,8 @@ from real_data import clipscore_example, data_path, lines, nlg_eval_example
 from invariant_metrics.core import InputError
 from invariant_metrics.data.tokens import tokenizer_of
 from invariant_metrics.metrics.metric import get_metric
-from invariant_metrics.metrics.ngram import bleu_of_sums, bleu_rows, coco_bleu, coco_bleu_of_sums, corpus_bleu
-from invariant_metrics.metrics.ngram import intern, stable_sort
+from invariant_metrics.metrics.ngram import _bleu_of_sums, bleu_rows, coco_bleu, _coco_bleu_of_sums, corpus_bleu
+from invariant_metrics.metrics.ngram import intern, _stable_sort
 
 SMOOTHINGS = [("none", None), ("exp", None), ("floor", None), ("floor", 0.3), ("add-k", None), ("add-k", 2.0)]
 WORDS = "a b c d the cat . , It's café ÜBER 3.5 don't (x) \"q\" 日本 &amp; well-known".split()
@@ -62,7 +62,7 @@ def test_sentences_equal_sacrebleu(smoothing, value):
     for effective in (True, False):
         bleu = sacrebleu.BLEU(tokenize="none", smooth_method=smoothing, smooth_value=value, effective_order=effective)
         theirs = [bleu.sentence_score(h, refs).score for h, refs in zip(hypotheses, references)]
-        np.testing.assert_allclose(bleu_of_sums(rows, smoothing, value, effective), theirs, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(_bleu_of_sums(rows, smoothing, value, effective), theirs, atol=1e-9, rtol=0)
     metric = get_metric("bleu", smoothing=smoothing, smooth_value=value, tokenizer="none")
     theirs = [sacrebleu.sentence_bleu(h, refs, smoothing, value, tokenize="none").score for h, refs in zip(hypotheses, references)]
     np.testing.assert_allclose(metric.per_item(rows), theirs, atol=1e-9, rtol=0)
@@ -95,7 +95,7 @@ def test_wmt17_bleu_of_16_systems():
     rows = lines("parity/sacrebleu_wmt17_ende/newstest2017_ende.jsonl.gz")
     systems = expected["systems"]
     each = sums([h for k in range(len(systems)) for h in (row["sys"][k] for row in rows)], [[row["ref"]] for row in rows]*len(systems), "13a")
-    for name, found in zip(systems, bleu_of_sums(each.view(len(systems), len(rows), -1).sum(1)).tolist(), strict=True):
+    for name, found in zip(systems, _bleu_of_sums(each.view(len(systems), len(rows), -1).sum(1)).tolist(), strict=True):
         assert expected["mteval_v13a_bleu"][name] in (round(found, 2), round(found, 1)), name
     lium = systems.index("newstest2017.LIUM-NMT.4900.en-de")
     assert round(corpus_bleu([row["sys"][lium] for row in rows], [[row["ref"]] for row in rows], "intl"), 2) == 26.89
@@ -125,7 +125,7 @@ def test_caption_form_on_the_demo_captions():
     published = json.loads(data_path("coco_captions/fakecap_partial_corpus_scores.json").read_text())
     theirs, each = coco(*tokenized)
     rows = sums(*tokenized)
-    np.testing.assert_allclose(coco_bleu_of_sums(rows), each[3], atol=1e-9, rtol=0)
+    np.testing.assert_allclose(_coco_bleu_of_sums(rows), each[3], atol=1e-9, rtol=0)
     for order in (1, 2, 3, 4):
         assert abs(coco_bleu(*tokenized, "none", order) - published[f"Bleu_{order}"]) < 1e-9
         assert abs(coco_bleu([r["caption"] for r in raw], [r["references"] for r in raw], order=order) - published[f"Bleu_{order}"]) < 1e-3
@@ -157,7 +157,7 @@ def test_rows_do_not_depend_on_the_batch_and_states_add():
     assert torch.equal(torch.cat(parts), rows)
 
 
-@pytest.mark.parametrize("form", [bleu_of_sums, coco_bleu_of_sums])
+@pytest.mark.parametrize("form", [_bleu_of_sums, _coco_bleu_of_sums])
 def test_pool_takes_weighted_sums_and_has_the_gradient_of_its_differences(form):
     rows = sums(*corpus(7, longest=25))
     weights = torch.rand(len(rows), dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
@@ -174,7 +174,7 @@ def test_empty_texts_have_defined_values():
     import sacrebleu
     for hypothesis, reference in (("", "a b c d e"), ("", ""), ("a b c d e", "")):
         rows = sums([hypothesis], [[reference]])
-        assert bleu_of_sums(rows).item() == 0 and coco_bleu_of_sums(rows).item() < 1e-8
+        assert _bleu_of_sums(rows).item() == 0 and _coco_bleu_of_sums(rows).item() < 1e-8
         assert corpus_bleu([hypothesis], [[reference]]) == sacrebleu.corpus_bleu([hypothesis], [[reference]]).score == 0
 
 
@@ -191,7 +191,7 @@ def test_any_texts_equal_sacrebleu(items):
 @given(st.lists(st.integers(0, 2**62), max_size=50), st.integers(0, 55))
 def test_order_of_keys_is_stable_for_keys_of_any_width(keys, shift):
     keys = np.array(keys, np.int64) >> shift
-    ordered, place = stable_sort(keys)
+    ordered, place = _stable_sort(keys)
     assert np.array_equal(place, np.argsort(keys, kind="stable")) and np.array_equal(ordered, keys[place])
 
 

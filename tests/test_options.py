@@ -10,7 +10,7 @@ import typer
 
 from commands import cli
 from invariant_metrics.commands import imagine_commands as imagine, judge_commands as judge, lclip_commands as lclip, rank_commands as rank, score_commands as score, shell # the first five put their commands on the application
-from invariant_metrics.experiments.command import option_facts
+from invariant_metrics.experiments.command import _option_facts
 
 
 def all_commands(group, path: str = "") -> dict: # path -> command
@@ -29,8 +29,8 @@ def values(option) -> tuple: # of a choice
 
 def test_every_option_is_in_the_table_and_has_a_help():
     assert len(OPTIONS) > 400
-    assert [(path, p.opts[0]) for path, p in OPTIONS if p.name not in option_facts() or not re.search(r"[.?…]$", p.help or "")] == []
-    assert {*option_facts()} <= {p.name for command in COMMANDS.values() for p in command.params}, "a word that no command has"
+    assert [(path, p.opts[0]) for path, p in OPTIONS if p.name not in _option_facts() or not re.search(r"[.?…]$", p.help or "")] == []
+    assert {*_option_facts()} <= {p.name for command in COMMANDS.values() for p in command.params}, "a word that no command has"
 
 
 def test_an_option_of_one_name_has_one_kind_of_value():
@@ -44,24 +44,24 @@ def test_an_option_of_one_name_has_one_kind_of_value():
 
 
 def test_choices_are_those_of_the_package():
-    from invariant_metrics.lclip.run_lclip import LCLIP_PARTS
+    from invariant_metrics.lclip.run_lclip import _LCLIP_PARTS
     from invariant_metrics.lclip.supervision import RECIPES
     from invariant_metrics.people.draws import GENERALIZATIONS
     from invariant_metrics.people.judged_scores import RATINGS
-    from invariant_metrics.people.labeling import TASKS
+    from invariant_metrics.people.labeling import _TASKS
     from invariant_metrics.people.score_table import UNITS
     from invariant_metrics.people.styles import FORMS
-    from invariant_metrics.probes.own_texts import BASES
+    from invariant_metrics.probes.own_texts import _BASES
     from invariant_metrics.runs import RUN_SCALES
     from invariant_metrics.scoring.inference import METHODS
-    from invariant_metrics.studies.run_study import GRID_NAMES, STUDY_PARTS
+    from invariant_metrics.studies.run_study import _GRID_NAMES, _STUDY_PARTS
     from invariant_metrics.training.rewards import SCALES
-    known = {"--scale": RUN_SCALES, "--base": BASES, "--unit": UNITS, "--generalize": GENERALIZATIONS, "--ratings": RATINGS, "--task": TASKS,
-             "--grid": GRID_NAMES, "--scales": SCALES, "--recipe": RECIPES}
+    known = {"--scale": RUN_SCALES, "--base": _BASES, "--unit": UNITS, "--generalize": GENERALIZATIONS, "--ratings": RATINGS, "--task": _TASKS,
+             "--grid": _GRID_NAMES, "--scales": SCALES, "--recipe": RECIPES}
     here = {(path, p.opts[0]): set(values(p)) for path, p in OPTIONS}
     for (_, name), given in here.items():
         if name in known: assert given == set(known[name]), name
-    assert here["study", "--parts"] == {*STUDY_PARTS} and here["lclip study", "--parts"] == {*LCLIP_PARTS}
+    assert here["study", "--parts"] == {*_STUDY_PARTS} and here["lclip study", "--parts"] == {*_LCLIP_PARTS}
     assert here["score", "--ci"] == {*METHODS, "none"} and here["styles", "--ci"] == set(FORMS)
 
 

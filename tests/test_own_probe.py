@@ -11,8 +11,8 @@ from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
-from invariant_metrics.probes.own_texts import ALTERNATIVE, OWN_SIZES, deal_references, edit_foils, edit_items, foil_items
-from invariant_metrics.probes.own_texts import open_own_texts, oracle_scores, own_probe, read_foils, text_wrongness
+from invariant_metrics.probes.own_texts import ALTERNATIVE, OWN_SIZES, _deal_references, edit_foils, edit_items, _foil_items
+from invariant_metrics.probes.own_texts import open_own_texts, _oracle_scores, own_probe, _read_foils, _text_wrongness
 from invariant_metrics.probes.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
 from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize
 from invariant_metrics.edits.word_families import edits_of
@@ -54,10 +54,10 @@ def rows(result, **wanted):
 
 def test_references_are_dealt_out_and_never_compared_with_themselves():
     for seed in range(20):
-        item = deal_references("1", ["A cat.", "One cat!", "a cat", "Some cat", "The cat."], rng(seed))
+        item = _deal_references("1", ["A cat.", "One cat!", "a cat", "Some cat", "The cat."], rng(seed))
         parts = [item.base, item.other, *item.targets]
         assert len({p.lower().rstrip(".") for p in parts}) == len(parts) == 4
-    said = deal_references("1", ["A cat.", "One cat."], rng(0), base="a cat")
+    said = _deal_references("1", ["A cat.", "One cat."], rng(0), base="a cat")
     assert said.base == "a cat" and said.targets == ("One cat.",) and said.other == ""
 
 
@@ -82,19 +82,19 @@ def test_sentinels(result):
 def test_the_oracle_does_not_know_which_edit_made_a_text():
     items = open_own_texts(CAPTIONS, size=24).items()
     p = edit_items(items, ["color-replaced", "synonym", "punctuation", "repetition"], (1, 2))
-    found = oracle_scores(items, p)
+    found = _oracle_scores(items, p)
     told = {name: np.concatenate([found["edit", f, l] for l in range(2) if ("edit", f, l) in found]) for f, name in enumerate(p.families)}
     assert told["color-replaced"].mean() >= 0.95 and told["repetition"].mean() >= 0.95, {k: v.mean() for k, v in told.items()}
     assert not told["synonym"].any() and not told["punctuation"].any() and not told[ALTERNATIVE].any() and not found["base", -1, -1].any()
     p = replace(p, families=p.families[::-1], kinds=["valid" if k == "violation" else "violation" for k in p.kinds])
-    again = oracle_scores(items, p)
+    again = _oracle_scores(items, p)
     assert all(torch.equal(again[key], rows_) for key, rows_ in found.items())
 
 
 def test_truth_of_single_texts():
     case, valid = TextCase("A small cat and a dog sit.", ("Two pets sit.",)), edits_of("captioning", "valid")
-    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert text_wrongness(case, right, valid) == 0, right
-    for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert text_wrongness(case, wrong, valid) == 1, wrong
+    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert _text_wrongness(case, right, valid) == 0, right
+    for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert _text_wrongness(case, wrong, valid) == 1, wrong
 
 
 def test_the_item_view_of_a_family_does_not_depend_on_the_others():
@@ -139,7 +139,7 @@ def test_items_without_predictions_are_counted_aloud(capsys):
 def test_a_line_that_is_no_foil_is_named(tmp_path, line, why):
     file = tmp_path/"foils.jsonl"
     file.write_text('{"type": "a", "caption": "x", "negative_caption": "y", "image_id": 1}\n' + line + "\n")
-    with pytest.raises(InputError, match="line 2: " + why): read_foils(file)
+    with pytest.raises(InputError, match="line 2: " + why): _read_foils(file)
 
 
 def test_a_metric_of_colors_sees_colors_only(result):
@@ -205,9 +205,9 @@ def test_foils_of_others(tmp_path):
     lines = [{"type": "swap_att", "idx": i, "image_id": i, "caption": CAPTIONS[str(i)][0], "negative_caption": "A thing that is not there."} for i in range(24)]
     lines += [{"piece": "plurals", "caption": CAPTIONS[str(i)][1], "foil": "Many things.", "image_file": f"{i:012d}.jpg", "mturk": {"caption": i % 4}} for i in range(24)]
     file.write_text("\n".join(map(json.dumps, lines)))
-    foils = read_foils(file)
+    foils = _read_foils(file)
     assert len(foils) == 24 + 12 # what VALSE's raters did not accept is not used
-    items, kept = foil_items(foils, open_own_texts(CAPTIONS).refs, 100)
+    items, kept = _foil_items(foils, open_own_texts(CAPTIONS).refs, 100)
     p = edit_foils(items, kept)
     assert all(x.base.lower() not in {t.lower() for t in x.targets} for x in items)
     assert len(np.unique(p.cluster)) == 24 and (p.status[:2] == MATCHED).sum() == len(items)
@@ -215,7 +215,7 @@ def test_foils_of_others(tmp_path):
     both = rows(found, source="foils", metric="chrf", view="paired", level="all").set_index("family")
     assert (both.loc[["sugarcrepe:swap_att", "valse:plurals"], "auc"] > 0.9).all() and both.n_clusters["sugarcrepe:swap_att"] == 24
     file.write_text('{"a": 1}')
-    with pytest.raises(InputError, match="line 1: no foil"): read_foils(file)
+    with pytest.raises(InputError, match="line 1: no foil"): _read_foils(file)
 
 
 def test_what_is_refused():

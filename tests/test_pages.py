@@ -17,8 +17,8 @@ import test_probe_page as of_probe
 import test_report as of_study
 from pipe_browser import browser
 from invariant_metrics.core import InputError
-from invariant_metrics.experiments.report import csv_text, fill_template, glossary, run_command
-from invariant_metrics.probes.probe_figures import FULL, PALE, heat_cell, line_look
+from invariant_metrics.experiments.report import _csv_text, fill_template, glossary, _run_command
+from invariant_metrics.probes.probe_figures import _FULL, _PALE, _heat_cell, line_look
 from invariant_metrics.studies.study_figures import sensitivity_figures
 from test_probe_page import render_probe
 from test_report import render_study
@@ -131,7 +131,7 @@ def test_words_can_be_read_on_every_tint_in_both_modes(mode):
     "WCAG AA: 4.5 for text, 3 for bars; cells hold small figures in full ink."
     colors = palettes()[mode]
     over = lambda tint, hue: np.asarray(colors[hue]) * tint + np.asarray(colors["paper"]) * (1 - tint)
-    worst = min(contrast(colors["ink"], over(tint, hue)) for hue in ("good", "bad") for tint in np.linspace(0, FULL, 71))
+    worst = min(contrast(colors["ink"], over(tint, hue)) for hue in ("good", "bad") for tint in np.linspace(0, _FULL, 71))
     assert worst >= 4.5, worst
     for ground in ("paper", "card"):
         for text in ("ink", "soft", "link"): assert contrast(colors[text], colors[ground]) >= 4.5, (text, ground)
@@ -146,8 +146,8 @@ def test_words_can_be_read_on_every_tint_in_both_modes(mode):
 
 @pytest.mark.parametrize("value, low, high, verdict", [(1.0, 1.0, 1.0, "notices"), (0.0, 0.0, 0.1, "prefers"), (0.9, 0.45, 1.0, "undecided")])
 def test_no_cell_is_darker_than_the_test_of_contrast_assumes(value, low, high, verdict):
-    tint = float(heat_cell(value, low, high)["tint"])
-    assert tint <= (PALE if verdict == "undecided" else FULL) <= FULL
+    tint = float(_heat_cell(value, low, high)["tint"])
+    assert tint <= (_PALE if verdict == "undecided" else _FULL) <= _FULL
 
 
 def test_a_bar_that_leaves_the_axis_says_so():
@@ -220,7 +220,7 @@ def test_the_printed_command_is_one_that_the_program_takes(name):
     import invariant_metrics.commands.judge_commands, invariant_metrics.commands.score_commands  # noqa: F401
     from invariant_metrics.commands.shell import app
     from invariant_metrics.experiments.command import parse_names
-    words = shlex.split(run_command(SETTINGS[name], "runs/here"))
+    words = shlex.split(_run_command(SETTINGS[name], "runs/here"))
     assert words[:2] == ["invariant-metrics", name]
     command = typer.main.get_command(app).commands[name]
     command = next(iter(getattr(command, "commands", {}).values()), command) # of a group the one that is meant where none is named
@@ -236,7 +236,7 @@ def test_the_printed_command_is_one_that_the_program_takes(name):
 def test_a_cell_that_a_spreadsheet_would_run_gets_a_quote():
     cell = lambda text: {"text": text, "interval": ""}
     table = {"columns": ["system", "x"], "rows": [[cell("+a\u200b+b"), cell("+3.2 %")], [cell("=HYPERLINK(1)"), cell("–")], [cell("@x"), cell("−4")]]}
-    assert list(csv.reader(io.StringIO(csv_text(table))))[1:] == [["'+a+b", "+3.2 %"], ["'=HYPERLINK(1)", ""], ["'@x", "-4"]]
+    assert list(csv.reader(io.StringIO(_csv_text(table))))[1:] == [["'+a+b", "+3.2 %"], ["'=HYPERLINK(1)", ""], ["'@x", "-4"]]
 
 
 EVIL = ["<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a\u2028alert(3)\u2029b", "--></style></script><script>alert(4)//", "{{7*7}}{% raw %}",

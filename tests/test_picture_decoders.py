@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from invariant_metrics.core import InputError
-from invariant_metrics.models.picture_decoders import (BIGGAN_DEEP, DVAE, VQGAN, BigGAN, BigGANConfig, DVAEConfig, PooledAttention,
-                                                       VQGANConfig, fold_spectral_norm, nearest_codes, read_biggan, read_dvae, read_vqgan,
+from invariant_metrics.models.picture_decoders import (_BIGGAN_DEEP, DVAE, VQGAN, BigGAN, BigGANConfig, DVAEConfig, _PooledAttention,
+                                                       VQGANConfig, _fold_spectral_norm, _nearest_codes, read_biggan, read_dvae, read_vqgan,
                                                        tiny_decoder)
 
 
@@ -23,19 +23,19 @@ def test_published_sizes():
     "Decoder of taming-transformers' configuration; OpenAI's decoder; the millions that the port of BigGAN prints."
     assert parameters(VQGAN) == 42_449_795 + 16384*256 + 256*256 + 256
     assert parameters(DVAE) == 43_829_766
-    millions = {size: parameters(lambda: BigGAN(BigGANConfig(size, layers=layers)))/1e6 for size, layers in BIGGAN_DEEP.items()}
+    millions = {size: parameters(lambda: BigGAN(BigGANConfig(size, layers=layers)))/1e6 for size, layers in _BIGGAN_DEEP.items()}
     assert {size: round(n, 1) for size, n in millions.items()} == {128: 50.4, 256: 55.9, 512: 56.2}
 
 
 def test_sides_of_published_sizes():
     assert (VQGANConfig().factor, DVAEConfig().factor) == (16, 8)
-    for size, layers in BIGGAN_DEEP.items(): assert 4*2**sum(doubles for doubles, _, _ in layers) == size
+    for size, layers in _BIGGAN_DEEP.items(): assert 4*2**sum(doubles for doubles, _, _ in layers) == size
 
 
 def test_nearest_codes_are_those_of_the_plain_distance():
     z, codebook = drawn(2, 5, 3, 4), drawn(40, 5, seed=1)
     plain = torch.cdist(z.movedim(1, -1).reshape(-1, 5), codebook).argmin(1).view(2, 3, 4)
-    assert torch.equal(nearest_codes(z, codebook), plain)
+    assert torch.equal(_nearest_codes(z, codebook), plain)
 
 
 def test_a_code_is_quantized_to_itself_and_passes_gradients():
@@ -49,7 +49,7 @@ def test_a_code_is_quantized_to_itself_and_passes_gradients():
 
 
 def test_attention_against_the_plain_formula():
-    layer = PooledAttention(16).double()
+    layer = _PooledAttention(16).double()
     nn.init.constant_(layer.gamma, .7)
     x = drawn(2, 16, 4, 6).double()
     query, key, value = layer.theta(x), F.max_pool2d(layer.phi(x), 2), F.max_pool2d(layer.g(x), 2)
@@ -70,7 +70,7 @@ def test_spectral_norm_is_that_of_torch(make, x):
             for _ in range(200): layer.train()(x) # converged: v is the direction of Wᵀu
             layer.eval()
             state = {f"a.{name}": value.detach() for name, value in layer.state_dict().items() if name != "weight_v"}
-        plain.load_state_dict({name.removeprefix("a."): value for name, value in fold_spectral_norm(state).items()})
+        plain.load_state_dict({name.removeprefix("a."): value for name, value in _fold_spectral_norm(state).items()})
         assert torch.allclose(plain(x), layer(x), atol=1e-5)
 
 

@@ -17,7 +17,7 @@ from invariant_metrics.scoring.power import detectable, equality_pilot, influenc
 from invariant_metrics.metrics.metric import Estimate
 from invariant_metrics.experiments.contrast import contrast_seeds, mean_over_seeds, p_over_seeds
 from invariant_metrics.scoring.inference import paired_difference
-from invariant_metrics.scoring.power import check_plan, detectable_at, estimate_pilot, items_needed, detectable_errors
+from invariant_metrics.scoring.power import _check_plan, detectable_at, estimate_pilot, items_needed, _detectable_errors
 from invariant_metrics.scoring.score import score
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
@@ -68,8 +68,8 @@ def test_planned_n_in_full(name): kept(name, 1000 if name in simulations.COSTLY 
 def test_reach_is_the_definition():
     "The noncentral t exceeds its critical value as often as asked; the normal law is its limit."
     for df, p, alpha in ((4, 0.8, 0.05), (30, 0.9, 0.01), (2000, 0.6, 0.05)):
-        assert stats.nct.sf(stats.t.ppf(1 - alpha/2, df), df, float(detectable_errors(p, alpha, df))) == pytest.approx(p, abs=1e-6)
-    assert float(detectable_errors(0.8, 0.05, 1e8)) == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8), abs=1e-6)
+        assert stats.nct.sf(stats.t.ppf(1 - alpha/2, df), df, float(_detectable_errors(p, alpha, df))) == pytest.approx(p, abs=1e-6)
+    assert float(_detectable_errors(0.8, 0.05, 1e8)) == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8), abs=1e-6)
 
 
 def test_textbook_numbers():
@@ -115,7 +115,7 @@ def test_more_comparisons_need_more_items():
     pilot = mean_pilot(rng(0, "many").normal(size=100_000))
     one, ten = (power(pilot, wished=0.01, comparisons=k).n_needed for k in (1, 10))
     assert ten/one == pytest.approx(((stats.norm.ppf(0.9975) + stats.norm.ppf(0.8))/2.8016)**2, rel=1e-3)
-    assert check_plan(0.8, 0.05, 10) == pytest.approx(0.005)
+    assert _check_plan(0.8, 0.05, 10) == pytest.approx(0.005)
 
 
 def test_clusters_count_as_one_each():
@@ -180,7 +180,7 @@ def scores():
 def test_detectable_beside_a_score(scores):
     rows = detectable(scores, "a", "b", wished=0.01)
     gap = scores["a"]["psnr"].per_item - scores["b"]["psnr"].per_item
-    assert rows[0]["detectable"] == pytest.approx(gap.std(ddof=1)/40**0.5*float(detectable_errors(0.8, 0.05, 39)))
+    assert rows[0]["detectable"] == pytest.approx(gap.std(ddof=1)/40**0.5*float(_detectable_errors(0.8, 0.05, 39)))
     assert [r["metric"] for r in rows] == ["psnr", "ssim", "mmd"] and all(r["needed"] > 3 for r in rows)
     assert "nothing varies" in detectable(scores, "a", "a")[0]["sentence"]
 

@@ -277,12 +277,12 @@ def small(monkeypatch, tmp_path):
     from invariant_metrics.probes import images, own_images, own_texts, worlds
     from invariant_metrics.rankings import run_ranking as run
     from invariant_metrics.probes.probe_task import ProbeSize
-    for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds.WORLD_SIZES, 12)):
+    for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds._WORLD_SIZES, 12)):
         for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
     def one_process(calls, *words, **options): return [call() for call in calls]
     for module in (images, own_images, own_texts, worlds): monkeypatch.setattr(module, "share_out", one_process)
-    for scale in run.RANK_SIZES: monkeypatch.setitem(run.RANK_SIZES, scale, run.RankSize(30, 30))
-    for scale in distill.DISTILL_SIZES: monkeypatch.setitem(distill.DISTILL_SIZES, scale, distill.DistillSize(12, (2, 2, 2), 8))
+    for scale in run._RANK_SIZES: monkeypatch.setitem(run._RANK_SIZES, scale, run.RankSize(30, 30))
+    for scale in distill._DISTILL_SIZES: monkeypatch.setitem(distill._DISTILL_SIZES, scale, distill.DistillSize(12, (2, 2, 2), 8))
     def offline(*words, **options): raise OSError("the network is not to be used")
     monkeypatch.setattr(urllib.request, "urlopen", offline)
     return tmp_path
@@ -313,7 +313,7 @@ SCHEMA = json.loads((ROOT/"invariant_metrics"/"assets"/"schemas"/"output.json").
 @pytest.fixture(autouse=True)
 def every_form(monkeypatch):
     "Whatever a command prints as a table it also prints as csv, md and latex, and its JSON is as the schema says."
-    plain = shell.print_result
+    plain = shell._print_result
     def print_result(form, kind, payload, tables, *more, **options):
         for other in ("json", "csv", "md", "latex"):
             if other == "csv" and not tables: continue
@@ -322,7 +322,7 @@ def every_form(monkeypatch):
             if other == "csv" and tables[0].rows: assert len(pd.read_csv(StringIO(out.getvalue()))) == len(tables[0].rows)
             if other == "latex": assert out.getvalue().count(r"\begin{table}") == out.getvalue().count(r"\end{tabular}") == len(tables)
         plain(form, kind, payload, tables, *more, **options)
-    monkeypatch.setattr(shell, "print_result", print_result)
+    monkeypatch.setattr(shell, "_print_result", print_result)
 
 
 def test_every_kind_of_result_has_a_schema():
@@ -384,10 +384,10 @@ def test_a_long_printed_command_runs_to_its_page(line, small, monkeypatch):
     from invariant_metrics.studies import tasks
     if "lclip study" in line and "embedded-clip" not in HERE: pytest.skip("without embedded-clip")
     students = compression_study.CompressionSize(scenes=12, steps=2, pair_steps=2, batch=4, test=12, graded=10, reps=30, rounds=1)
-    for scale in compression_study.COMPRESSION_SIZES: monkeypatch.setitem(compression_study.COMPRESSION_SIZES, scale, students)
-    for scale in imagination.IMAGINE_SIZES: monkeypatch.setitem(imagination.IMAGINE_SIZES, scale, imagination.ImagineSize(3, 1))
-    captioners = reward_study.REWARD_SIZES["quick"]
-    for scale in reward_study.REWARD_SIZES: monkeypatch.setitem(reward_study.REWARD_SIZES, scale, captioners)
+    for scale in compression_study._COMPRESSION_SIZES: monkeypatch.setitem(compression_study._COMPRESSION_SIZES, scale, students)
+    for scale in imagination._IMAGINE_SIZES: monkeypatch.setitem(imagination._IMAGINE_SIZES, scale, imagination.ImagineSize(3, 1))
+    captioners = reward_study._REWARD_SIZES["quick"]
+    for scale in reward_study._REWARD_SIZES: monkeypatch.setitem(reward_study._REWARD_SIZES, scale, captioners)
     def tiny(size): return replace(size, train=48, validation=16, test=24, pretrain=8, steps=16, batch=4, reps=20)
     for name in ("colorization", "translation", "captioning"):
         task = tasks.study_tasks[name]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from invariant_metrics.commands.judge_commands import _probe_payload, _probe_tables
-from invariant_metrics.probes.probe_report import heat_maps, probe_report
+from invariant_metrics.probes.probe_report import _heat_maps, probe_report
 from invariant_metrics.probes.profile import empty_profile
 from invariant_metrics.probes.tables import LEAST_ITEMS, count_kinds, interval_verdict, kind_verdicts, summarize_probe
 from invariant_metrics.probes.probe_task import ProbeResult
@@ -124,7 +124,7 @@ def test_nothing_is_counted_over_kinds(probe):
 
 def test_page_and_shell_keep_the_axes_apart(probe):
     apart = three_axes(probe)
-    maps = heat_maps(apart, "captioning")
+    maps = _heat_maps(apart, "captioning")
     assert len(maps) == 9 and [m["auc"]["title"].count("completeness") for m in maps] == [0, 1, 0] * 3
     rows = [{row["name"] for row in (m["accuracy"] or m["auc"])["rows"]} | {*(m["accuracy"] or m["auc"])["columns"]} for m in maps]
     assert {*KINDS[:5]} <= rows[1] and not {*KINDS[:5]} & rows[0] and not {*KINDS[9:]} & rows[1]

@@ -16,10 +16,10 @@ from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.encoders.encoder import Encoder, Preprocess, get_encoder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.models.vision import VisionNet
-from invariant_metrics.probes.encoders import MovedColors, encoder_responses, moved_colors, named_encoder, predict_verdicts
-from invariant_metrics.probes.encoders import probe_encoder, stored_rule, strangers
+from invariant_metrics.probes.encoders import _MovedColors, _encoder_responses, _moved_colors, _named_encoder, _predict_verdicts
+from invariant_metrics.probes.encoders import probe_encoder, _stored_rule, strangers
 from invariant_metrics.probes.images import color_probe
-from invariant_metrics.training.image_encoder import picture_pool, train_image_encoder, random_views
+from invariant_metrics.training.image_encoder import _picture_pool, train_image_encoder, _random_views
 from invariant_metrics.worlds.scenes import make_scenes
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
@@ -55,8 +55,8 @@ def test_turned_hues_are_those_of_skimage():
 
 
 def test_hue_jitter_leaves_crops_and_the_shipped_recipe_alone():
-    rgb, pairs = picture_pool(4, seed=5)
-    (plain, one), (again, two), (turned, three) = (random_views(rgb, pairs, 32, torch_rng(1, "x"), *hue) for hue in ((), (0,), (180,)))
+    rgb, pairs = _picture_pool(4, seed=5)
+    (plain, one), (again, two), (turned, three) = (_random_views(rgb, pairs, 32, torch_rng(1, "x"), *hue) for hue in ((), (0,), (180,)))
     assert torch.equal(plain, again) and torch.equal(one, two) and torch.equal(one, three)
     gap = [(a - b).abs().mean() for a, b in zip(split_lab(plain), split_lab(turned))]
     assert gap[0] < 1 < gap[1]  # hue is another, lightness but for the gamut the same
@@ -74,30 +74,30 @@ def test_variants_train_and_repeat():
 
 
 @pytest.fixture(scope="module")
-def moved() -> MovedColors:
+def moved() -> _MovedColors:
     from invariant_metrics.edits.colors import Items
     scenes = make_scenes(12, 64, seed=90_001)
-    return moved_colors(Items(scenes.rgb, scenes.instances, np.arange(12), scenes))
+    return _moved_colors(Items(scenes.rgb, scenes.instances, np.arange(12), scenes))
 
 
 def test_responses_do_not_depend_on_the_scale_of_features(moved):
     base = get_encoder("embedded")
-    one, ten = (encoder_responses(e, moved) for e in (base, Scaled(base, 1000.0)))
+    one, ten = (_encoder_responses(e, moved) for e in (base, Scaled(base, 1000.0)))
     vector = one[one["features"] == "vector"].reset_index(drop=True)
     assert np.allclose(vector["value"], ten["value"], rtol=1e-4) and set(ten["features"]) == {"vector"}
     assert ((one["ci_low"] <= one["value"]) & (one["value"] <= one["ci_high"])).all()
 
 
 def test_an_encoder_that_sees_nothing_has_no_ratio(moved):
-    said = predict_verdicts(encoder_responses(Scaled(get_encoder("embedded"), 0.0), moved))
+    said = _predict_verdicts(_encoder_responses(Scaled(get_encoder("embedded"), 0.0), moved))
     assert set(said["verdict"]) == {"sees no such change"} and said["auc"].isna().all()
 
 
 def test_the_ratio_is_that_of_means_by_hand(moved):
-    base, same = get_encoder("embedded"), MovedColors(moved.truth, moved.hue, moved.hue, moved.cluster, moved.of)
-    found = encoder_responses(base, same).query("response == 'ratio'")
+    base, same = get_encoder("embedded"), _MovedColors(moved.truth, moved.hue, moved.hue, moved.cluster, moved.of)
+    found = _encoder_responses(base, same).query("response == 'ratio'")
     assert np.allclose(found[["value", "ci_low", "ci_high"]], 1)  # the same edit twice
-    rows = encoder_responses(base, moved).set_index(["features", "response"])["value"]
+    rows = _encoder_responses(base, moved).set_index(["features", "response"])["value"]
     far = [(base.encode(x) - base.encode(moved.truth)).norm(dim=1).mean().item() for x in (moved.hue, moved.slip)]
     assert rows["vector", "ratio"] == pytest.approx(far[1]/far[0], rel=1e-4)
     assert rows["vector", "position"]/rows["vector", "hue"] == pytest.approx(rows["vector", "ratio"])
@@ -109,7 +109,7 @@ def test_strangers_are_of_another_cluster():
 
 
 def test_the_stored_rule_is_whole():
-    rule = stored_rule()
+    rule = _stored_rule()
     assert list(rule["metric"]) == ["fd", "cmmd", "lpips"] and list(rule["features"]) == ["vector", "vector", "maps"]
     assert (rule["ci_low"] <= rule["steepness"]).all() and (rule["steepness"] <= rule["ci_high"]).all() and rule["error"].between(0, 0.5).all()
 
@@ -117,16 +117,16 @@ def test_the_stored_rule_is_whole():
 def test_own_weights_in_a_folder_are_an_encoder(photographs, tmp_path):
     torch.manual_seed(0)
     save_embedded("mine", VisionNet().state_dict(), Card("mine", "a test"), tmp_path/"mine")
-    own = named_encoder(tmp_path/"mine")
-    assert own.revision == named_encoder(tmp_path/"mine"/"mine.safetensors").revision and own.revision.startswith("local-")
+    own = _named_encoder(tmp_path/"mine")
+    assert own.revision == _named_encoder(tmp_path/"mine"/"mine.safetensors").revision and own.revision.startswith("local-")
     found = probe_encoder(str(tmp_path/"mine"), photographs, scale="quick")
     assert own.revision in found.signature and list(found.predictions["metric"]) == ["fd", "cmmd", "lpips"]
     again = probe_encoder(own, photographs, scale="quick")
     assert np.array_equal(found.responses["value"], again.responses["value"])
-    assert named_encoder("embedded-clip").name == "clip" and named_encoder("embedded-lclip").name == "lclip"
+    assert _named_encoder("embedded-clip").name == "clip" and _named_encoder("embedded-lclip").name == "lclip"
     (tmp_path/"none").mkdir()
     for wrong, says in ((tmp_path/"none", "no weights in"), ("all-of-it", "unknown encoder 'all-of-it'")):
-        with pytest.raises(InputError, match=says): named_encoder(wrong)
+        with pytest.raises(InputError, match=says): _named_encoder(wrong)
 
 
 def test_metrics_of_any_encoder_go_through_the_probe(photographs):

@@ -13,7 +13,7 @@ from invariant_metrics.probes.tables import kind_verdicts, summarize_probe
 from invariant_metrics.probes.probe_task import ProbeResult
 from invariant_metrics.probes.profile import Verdicts, empty_profile, profile
 from invariant_metrics.runs import open_run
-from invariant_metrics.probes.probe_report import heat_maps, split_profile, probe_report, families_as_rows
+from invariant_metrics.probes.probe_report import _heat_maps, _split_profile, probe_report, _families_as_rows
 from invariant_metrics.studies.study_report import write_report
 
 EVIL = "<script>alert(1)</script>"
@@ -81,7 +81,7 @@ def test_the_answers_follow_the_numbers():
 
 def test_an_edit_that_leaves_the_text_right_is_no_violation():
     probe = made_up()
-    bad, right = split_profile(probe)
+    bad, right = _split_profile(probe)
     assert set(right["family"]) == {"synonym"} and "synonym" not in set(bad["family"])
     both = bad[(bad["metric"] == "prefers") & (bad["view"] == "paired") & (bad["level"] == "all")].set_index("family")
     assert both.loc["all", "accuracy_low"] <= both.loc["all", "accuracy"] <= both.loc["all", "accuracy_high"]
@@ -118,9 +118,9 @@ def test_an_older_probe_falls_back_to_its_aucs():
 
 
 def test_many_kinds_are_rows_and_keep_their_cells():
-    table = heat_maps(made_up(), "captioning")[0]["accuracy"]
-    aside = families_as_rows(table, most=1)
-    assert families_as_rows(table) is table and aside["columns"] == [row["name"] for row in table["rows"]] and set(aside["quiet"]) == {"constant", "length", "oracle"}
+    table = _heat_maps(made_up(), "captioning")[0]["accuracy"]
+    aside = _families_as_rows(table, most=1)
+    assert _families_as_rows(table) is table and aside["columns"] == [row["name"] for row in table["rows"]] and set(aside["quiet"]) == {"constant", "length", "oracle"}
     assert [[row["cells"][k] for row in aside["rows"]] for k in range(len(table["rows"]))] == [row["cells"] for row in table["rows"]]
 
 

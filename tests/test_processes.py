@@ -48,25 +48,25 @@ assert here == beside == forked and here[1], (here, beside, forked)
 """
 COMMANDS = {
     "probe": """
-from invariant_metrics.probes.worlds import WORLD_SIZES, ProbeSize
-WORLD_SIZES["quick"] = ProbeSize(8, 4, 20, 4)
+from invariant_metrics.probes.worlds import _WORLD_SIZES, ProbeSize
+_WORLD_SIZES["quick"] = ProbeSize(8, 4, 20, 4)
 run("probe translation --metrics rouge-l,chrf --families negation --scale quick --workers 2 --out run")
 """,
     "study": """
-from invariant_metrics.studies.colorizers import COLORIZATION, StudySize
+from invariant_metrics.studies.colorizers import _COLORIZATION, StudySize
 from invariant_metrics.probes.images import COLOR_SIZES, ProbeSize
 COLOR_SIZES["quick"] = ProbeSize(4, 4, 20)
-COLORIZATION.sizes["quick"] = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=4, batch=4, reps=20)
+_COLORIZATION.sizes["quick"] = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=4, batch=4, reps=20)
 run("study colorization --metrics psnr --invariants segmentation --alphas 0.3 --seeds 1 --scale quick --workers 2 --out run")
 """,
     "imagine": """
-from invariant_metrics.imagine.imagine_study import IMAGINE_SIZES, ImagineSize
-IMAGINE_SIZES["quick"] = ImagineSize(5, 1)
+from invariant_metrics.imagine.imagine_study import _IMAGINE_SIZES, ImagineSize
+_IMAGINE_SIZES["quick"] = ImagineSize(5, 1)
 run("imagine study --generator exact --scale quick --workers 2 --out run")
 """,
     "lclip": """
-from invariant_metrics.lclip.compression_study import COMPRESSION_SIZES, CompressionSize
-COMPRESSION_SIZES["quick"] = CompressionSize(scenes=12, steps=2, pair_steps=2, batch=4, test=12, graded=10, reps=30, rounds=1)
+from invariant_metrics.lclip.compression_study import _COMPRESSION_SIZES, CompressionSize
+_COMPRESSION_SIZES["quick"] = CompressionSize(scenes=12, steps=2, pair_steps=2, batch=4, test=12, graded=10, reps=30, rounds=1)
 run("lclip study --parts compression --seeds 1 --scale quick --workers 2 --out run")
 """}
 

@@ -7,7 +7,7 @@ from scipy.stats import t as student
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import auc
 from invariant_metrics.probes.preference import draw_sets
-from invariant_metrics.probes.profile import COLUMNS, Verdicts, crossing, empty_profile, fieller, isotonic
+from invariant_metrics.probes.profile import COLUMNS, Verdicts, crossing, empty_profile, _fieller, isotonic
 from invariant_metrics.probes.profile import profile, thresholds
 
 N = 60
@@ -76,11 +76,11 @@ def test_the_exchange_rate_is_the_ratio_of_means_and_its_interval_holds_it():
 
 
 def test_fieller_by_hand():
-    assert fieller(6, 2, np.zeros((2, 2))) == (3, 3, 3)
-    rate, low, high = fieller(6, 2, np.diag([0.04, 0.04]))
+    assert _fieller(6, 2, np.zeros((2, 2))) == (3, 3, 3)
+    rate, low, high = _fieller(6, 2, np.diag([0.04, 0.04]))
     for edge in (low, high): assert abs(6 - edge * 2) == pytest.approx(1.96 * np.sqrt(0.04 + edge**2 * 0.04))
-    assert fieller(0.1, 0.3, np.diag([0.04, 0.04]))[1:] == (-np.inf, np.inf)
-    assert fieller(6, 0.3, np.diag([0.04, 0.04]))[2] == np.inf and fieller(6, 0.3, np.diag([0.04, 0.04]))[1] > 0
+    assert _fieller(0.1, 0.3, np.diag([0.04, 0.04]))[1:] == (-np.inf, np.inf)
+    assert _fieller(6, 0.3, np.diag([0.04, 0.04]))[2] == np.inf and _fieller(6, 0.3, np.diag([0.04, 0.04]))[1] > 0
 
 
 def test_sentinels():

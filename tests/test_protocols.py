@@ -17,8 +17,8 @@ from invariant_metrics.data.judgment_tables import Choices
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.people.human import agree
-from invariant_metrics.people.protocols import FORCED_CHOICE, PROTOCOLS, find_pictures, protocol, protocol_data
-from invariant_metrics.people.protocols import reference_variants, right_choices
+from invariant_metrics.people.protocols import _FORCED_CHOICE, PROTOCOLS, _find_pictures, protocol, _protocol_data
+from invariant_metrics.people.protocols import _reference_variants, _right_choices
 from test_caption import mini_clip
 
 WORDS = ["dog", "cat", "horse", "boat", "child", "ball", "street", "beach", "grass", "wall"]
@@ -100,7 +100,7 @@ def test_flickr8k_is_what_the_authors_program_gives(flickr, tmp_path, name, plac
 
 
 def test_own_captions_leave_the_pairs_of_experts_and_the_references_of_the_crowd(flickr):
-    expert, crowd = protocol_data("flickr8k-expert", flickr), protocol_data("flickr8k-cf", flickr)
+    expert, crowd = _protocol_data("flickr8k-expert", flickr), _protocol_data("flickr8k-cf", flickr)
     own = {(i, t) for i, t in zip(crowd.outputs["item"].str.split("#").str[0], crowd.outputs["output"])} - \
           {(i, t) for i, t in zip(expert.outputs["item"].str.split("#").str[0], expert.outputs["output"])}
     assert len(own) >= 3 and crowd.scores["group"].nunique() == expert.scores["group"].nunique() == 12
@@ -208,7 +208,7 @@ def hand_scores(data: Choices, rows=PAIRS) -> pd.DataFrame:
 
 def test_pascal_by_hand(tmp_path):
     "Equal votes mean the second caption, equal scores choose the first, and the mean is that of four kinds however many pairs they have."
-    data = protocol_data("pascal50s", pascal(tmp_path/"p"))
+    data = _protocol_data("pascal50s", pascal(tmp_path/"p"))
     found = protocol("pascal50s", data, hand_scores(data), reps=50)
     expected = {kind: np.mean([row[4] for row in PAIRS if row[0] == kind]) for kind in ("HC", "HI", "HM", "MM")}
     assert values(found) == pytest.approx({("hand", kind): v for kind, v in {**expected, "mean": np.mean([*expected.values()])}.items()})
@@ -220,30 +220,30 @@ def test_the_choices_of_the_authors_program():
     rows = PAIRS
     first, second, votes = (np.array([row[k] for row in rows], float) for k in (2, 3, 1))
     label = [0 if v > 48 - v else 1 for v in votes]
-    assert (right_choices(first, second, votes, np.full(len(rows), 48), "first") == ((first < second).astype(int) == label)).all()
-    assert right_choices(first, second, votes, np.full(len(rows), 48), "first").tolist() == [row[4] for row in rows]
+    assert (_right_choices(first, second, votes, np.full(len(rows), 48), "first") == ((first < second).astype(int) == label)).all()
+    assert _right_choices(first, second, votes, np.full(len(rows), 48), "first").tolist() == [row[4] for row in rows]
 
 
 def test_five_draws_of_references_are_averaged(tmp_path):
-    data = protocol_data("pascal50s", pascal(tmp_path/"p"))
-    variants, right = reference_variants(data, 5, 5, seed=3), []
+    data = _protocol_data("pascal50s", pascal(tmp_path/"p"))
+    variants, right = _reference_variants(data, 5, 5, seed=3), []
     assert len(variants) == 5 and {len(set(refs)) for drawn in variants.values() for refs in drawn} <= {4, 5}
     assert all(set(refs) <= set(own) for drawn in variants.values() for refs, own in zip(drawn, data.table["references"])) and variants["draw 1"] != variants["draw 2"]
     for drawn in variants.values():
         first, second = (score("bleu-1", list(data.table[side]), drawn) for side in ("first", "second"))
-        right.append(right_choices(first, second, data.table["votes_first"], data.table["votes"], "first"))
+        right.append(_right_choices(first, second, data.table["votes_first"], data.table["votes"], "first"))
     found, kinds = protocol("pascal50s", data, ["bleu-1"], seed=3, reps=20), data.table["category"].to_numpy()
     for kind in ("HC", "HI", "HM", "MM"): assert values(found)["bleu-1", kind] == pytest.approx(np.mean(right, 0)[kinds == kind].mean())
     assert len({tuple(r) for r in right}) > 1
-    assert "2008_000000.jpg#1 has 48 references; draw as many or fewer, not 50 (--references)" in fails(reference_variants, data, 50)
+    assert "2008_000000.jpg#1 has 48 references; draw as many or fewer, not 50 (--references)" in fails(_reference_variants, data, 50)
 
 
 def test_forced_choice_over_weights_is_the_mean_over_kinds():
     draw = rng(0, "forced")
     x, Y, rows, W = draw.integers(0, 3, 40), draw.random((2, 40)), draw.integers(0, 9, 40), draw.integers(0, 3, (7, 9))
     brute = [[np.mean([np.average(y[x == k], weights=w[rows][x == k]) for k in range(3)]) for w in W] for y in Y]
-    assert FORCED_CHOICE.many(x, Y, W, rows) == pytest.approx(np.array(brute))
-    assert FORCED_CHOICE.many(x, Y, W[:, rows]) == pytest.approx(np.array(brute))
+    assert _FORCED_CHOICE.many(x, Y, W, rows) == pytest.approx(np.array(brute))
+    assert _FORCED_CHOICE.many(x, Y, W[:, rows]) == pytest.approx(np.array(brute))
 
 
 def test_shares_stay_between_0_and_1_and_a_perfect_metric_has_an_interval():
@@ -306,7 +306,7 @@ def test_foil_is_what_the_authors_program_gives(foil):
 
 
 def _same_for_both(foil: Path) -> pd.DataFrame: # a metric of which all scores are equal
-    data = protocol_data("foil", foil, foil/"captions")
+    data = _protocol_data("foil", foil, foil/"captions")
     return pd.DataFrame([dict(item=item, system=side, tied=1.0) for item in data.table["item"] for side in ("first", "second")])
 
 
@@ -331,8 +331,8 @@ def pictured(foil, tmp_path_factory) -> tuple[Path, Path]: # pictures of FOIL in
 def test_clipscore_finds_the_pictures_of_coco_by_their_numbers(foil, pictured):
     pictures, weights = pictured
     found = protocol("foil", foil, ["clipscore", "refclipscore"], images=pictures, captions=foil/"captions", weights=weights, reps=50)
-    data, metric = protocol_data("foil", foil, foil/"captions").table, get_metric("clipscore", weights=weights)
-    seen, there = find_pictures(pictures, data["group"])
+    data, metric = _protocol_data("foil", foil, foil/"captions").table, get_metric("clipscore", weights=weights)
+    seen, there = _find_pictures(pictures, data["group"])
     assert there.all() and [photo.path.stem for photo in seen.items] == [f"COCO_val2014_{int(g):012d}" for g in data["group"]]
     pixels = [torch.from_numpy(np.array(Image.open(next(pictures.rglob(f"*{int(g):012d}.png"))))).movedim(-1, 0)/255 for g in data["group"]]
     first, second = (extract([metric], list(data[side]), None, pixels)[metric.name].pred for side in ("first", "second"))
@@ -367,7 +367,7 @@ def test_pictures_of_experts_by_name(flickr, pictured, tmp_path):
     _, weights = pictured
     for i in range(12): Image.fromarray(rng(i, "p").integers(0, 256, (30, 30, 3), dtype=np.uint8)).save(tmp_path/f"{i}_ab.png")
     found = protocol("flickr8k-expert", flickr, ["clipscore"], images=tmp_path, weights=weights, reps=20)
-    data, metric = protocol_data("flickr8k-expert", flickr), get_metric("clipscore", weights=weights)
+    data, metric = _protocol_data("flickr8k-expert", flickr), get_metric("clipscore", weights=weights)
     image = dict(zip(data.scores["item"], data.scores["group"]))
     pixels = [torch.from_numpy(np.array(Image.open(tmp_path/f"{Path(image[i]).stem}.png"))).movedim(-1, 0)/255 for i in data.outputs["item"]]
     y = dict(zip(data.outputs["item"], extract([metric], list(data.outputs["output"]), None, pixels)[metric.name].pred.tolist()))
@@ -408,7 +408,7 @@ def test_every_protocol_says_what_it_does():
 
 
 def test_a_constant_metric_keeps_its_row_and_a_lower_one_is_turned(flickr):
-    data = protocol_data("flickr8k-expert", flickr)
+    data = _protocol_data("flickr8k-expert", flickr)
     keys = data.outputs[["item", "system"]]
     table = keys.assign(same=1.0, length=data.outputs["output"].map(len).astype(float)*-1 + np.arange(len(keys)))
     plain, turned = (protocol("flickr8k-expert", data, table, lower=lower, reps=20) for lower in ((), ["length"]))

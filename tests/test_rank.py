@@ -9,12 +9,12 @@ from scipy import stats
 
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
-from invariant_metrics.people.calibrated import best_epsilon, calibrated_accuracy, logistic_pearson
+from invariant_metrics.people.calibrated import _best_epsilon, calibrated_accuracy, logistic_pearson
 from invariant_metrics.people.kendall import _margins_by_class, _margins_of_all, grouped_counts, margin_counts
 from invariant_metrics.people.kendall import pair_counts, pair_counts_many
-from invariant_metrics.people.statistics import AGREEMENTS, agreement_named, choice_accuracy
-from invariant_metrics.people.statistics import kendall_b, kendall_c, pearson
-from invariant_metrics.people.statistics import soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc
+from invariant_metrics.people.statistics import AGREEMENTS, agreement_named, _choice_accuracy
+from invariant_metrics.people.statistics import kendall_b, _kendall_c, pearson
+from invariant_metrics.people.statistics import _soft_pairwise_accuracy, spearman, tau_b, tau_c, two_afc
 from invariant_metrics.people.statistics import wmt_like
 from invariant_metrics.metrics.metric import extract, get_metric
 
@@ -101,7 +101,7 @@ def test_rank_statistics_see_order_alone_and_flip_with_it(seed: int, k: int):
     x, Y = sample(30, k, seed)
     y, shuffled = Y[1], rng(seed, "shuffle").permutation(30)
     if np.ptp(y) == 0 or np.ptp(x) == 0: return
-    for f in (spearman, kendall_b, kendall_c):
+    for f in (spearman, kendall_b, _kendall_c):
         assert f(x, np.exp(y/4)) == pytest.approx(f(x, y), abs=1e-12) == pytest.approx(f(np.cbrt(x), y), abs=1e-12)
         assert f(x, -y) == pytest.approx(-f(x, y), abs=1e-12)
         assert f(x[shuffled], y[shuffled]) == pytest.approx(f(x, y), abs=1e-12)
@@ -175,7 +175,7 @@ def test_the_sweep_finds_what_trying_every_epsilon_finds():
     for seed in range(20):
         x, Y = sample(18, 4, seed)
         for y in Y:
-            eps, right = best_epsilon(x, y)
+            eps, right = _best_epsilon(x, y)
             i, j = np.triu_indices(18, 1)
             accuracy = lambda e: np.mean(np.where(np.abs(y[i] - y[j]) <= e, 0, np.sign(y[i] - y[j])) == np.sign(x[i] - x[j]))
             tried = max(accuracy(e) for e in [0, *np.abs(y[i] - y[j])])
@@ -207,20 +207,20 @@ def test_soft_accuracy_uses_shared_flips_and_proper_p_values():
     "People against themselves give 1; the p-values are those of a loop over the flips."
     g = rng(0)
     x = g.normal(size=(20, 4)) + np.arange(4)/4
-    assert soft_pairwise_accuracy(x, 3*x) == 1
+    assert _soft_pairwise_accuracy(x, 3*x) == 1
     y = x + g.normal(size=x.shape)
     flips = rng(0, "flips", 20).choice([-1.0, 1.0], (200, 20))
     p = lambda s, a, b: (1 + sum((f*(s[:, a] - s[:, b])).sum() >= (s[:, a] - s[:, b]).sum() - 1e-9 for f in flips))/201
     expected = 1 - np.mean([abs(p(x, a, b) - p(y, a, b)) for a in range(4) for b in range(a + 1, 4)])
-    assert soft_pairwise_accuracy(x, y, permutations=200) == pytest.approx(expected)
+    assert _soft_pairwise_accuracy(x, y, permutations=200) == pytest.approx(expected)
     many = AGREEMENTS["soft_accuracy"].many(x, y[None], np.ones((2, 20), int))
-    assert many[0, 0] == many[0, 1] == soft_pairwise_accuracy(x, y)
+    assert many[0, 0] == many[0, 1] == _soft_pairwise_accuracy(x, y)
 
 
 def test_choices_by_hand_and_turned_around():
     g, d = np.array([0.9, 0.2, 0.5, 1.0]), np.array([2.0, 1, -1, 0])
-    assert two_afc(g, d) == pytest.approx((0.9 + 0.2 + 0.5 + 0.5)/4) and choice_accuracy(g, d) == pytest.approx((1 + 0 + 0.5 + 0.5)/4)
-    assert two_afc(1 - g, -d) == pytest.approx(two_afc(g, d)) and choice_accuracy(1 - g, -d) == pytest.approx(choice_accuracy(g, d))
+    assert two_afc(g, d) == pytest.approx((0.9 + 0.2 + 0.5 + 0.5)/4) and _choice_accuracy(g, d) == pytest.approx((1 + 0 + 0.5 + 0.5)/4)
+    assert two_afc(1 - g, -d) == pytest.approx(two_afc(g, d)) and _choice_accuracy(1 - g, -d) == pytest.approx(_choice_accuracy(g, d))
     w = np.array([[1, 0, 2, 1]])
     assert AGREEMENTS["two_afc"].many(g, d[None], w)[0, 0] == pytest.approx(two_afc(g, d, w[0]))
 
@@ -236,10 +236,10 @@ def test_bad_input_is_refused_in_one_line(name: str):
 
 
 def test_choices_systems_and_groups_refuse_bad_input():
-    for run, message in ((lambda: two_afc([0.5]*5, [0.0]*5), "ties all"), (lambda: choice_accuracy([2, 1, 1, 1], [1, 1, 1, 1]), "between 0 and 1"),
+    for run, message in ((lambda: two_afc([0.5]*5, [0.0]*5), "ties all"), (lambda: _choice_accuracy([2, 1, 1, 1], [1, 1, 1, 1]), "between 0 and 1"),
                          (lambda: two_afc([1, 1, 1], [1, 1, 1]), "four pairs"),
-                         (lambda: soft_pairwise_accuracy(np.ones((9, 2)), np.ones((9, 2))), "constant column"),
-                         (lambda: soft_pairwise_accuracy(np.eye(3), np.eye(3)), "at least 4"),
+                         (lambda: _soft_pairwise_accuracy(np.ones((9, 2)), np.ones((9, 2))), "constant column"),
+                         (lambda: _soft_pairwise_accuracy(np.eye(3), np.eye(3)), "at least 4"),
                          (lambda: pair_counts_many(np.arange(4), np.ones((1, 4)), np.ones((2, 5), int)), "do not fit 4 rows")):
         with pytest.raises(InputError, match=message): run()
 
@@ -257,7 +257,7 @@ def test_flickr8k_agreement_is_the_published_one():
     "From stored scores, but for BLEU, whose smallest values the storage rounded to ties."
     expected = json.loads(data_path("flickr8k_expert/kendall_tau_measured.json").read_text())
     x, metrics = flickr()
-    for name in ("ROUGE_L", "METEOR", "CIDEr"): assert 100*kendall_c(x, metrics[name]) == pytest.approx(expected["tau_c"][name], abs=1e-3)
+    for name in ("ROUGE_L", "METEOR", "CIDEr"): assert 100*_kendall_c(x, metrics[name]) == pytest.approx(expected["tau_c"][name], abs=1e-3)
     for name in ("ROUGE_L", "METEOR"): assert 100*kendall_b(x, metrics[name]) == pytest.approx(expected["tau_b"][name], abs=1e-3)
 
 
@@ -272,9 +272,9 @@ def test_flickr8k_bleu_from_the_captions_is_the_published_one():
     found, (x, _) = extract(metrics, candidates, [images[j["image_id"]] for j in judged]), flickr()
     for metric, name in zip(metrics, ("Bleu_1", "Bleu_4")):
         y = np.repeat(metric.values(found[metric.name].pred).numpy(), 3)
-        assert 100*kendall_c(x, y) == pytest.approx(expected["tau_c"][name], abs=3e-3)
+        assert 100*_kendall_c(x, y) == pytest.approx(expected["tau_c"][name], abs=3e-3)
         assert 100*kendall_b(x, y) == pytest.approx(expected["tau_b"][name], abs=3e-3)
-    assert round(100*kendall_c(x, y), 3) == 30.776
+    assert round(100*_kendall_c(x, y), 3) == 30.776
 
 
 def test_wmt17_segment_pearson_is_the_published_one():

@@ -14,7 +14,7 @@ from commands import check_output, cli
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotations import annotate, scene_annotations
 from invariant_metrics.files import load_results
-from invariant_metrics.experiments.report import run_command
+from invariant_metrics.experiments.report import _run_command
 from invariant_metrics.rankings.ranking_report import write_ranking_page
 from invariant_metrics.rankings import run_ranking as ranking_run
 from invariant_metrics.rankings.run_ranking import RankSize, load_ranking
@@ -26,7 +26,7 @@ TWO = ("--models", "tfidf,embedded")
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     "A world that a test can wait for."
-    monkeypatch.setitem(ranking_run.RANK_SIZES, "quick", RankSize(40, 30))
+    monkeypatch.setitem(ranking_run._RANK_SIZES, "quick", RankSize(40, 30))
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def scenes(tmp_path_factory):
     "A finished run on scenes, from a folder of its own, and what was printed."
     place = tmp_path_factory.mktemp("scenes")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(ranking_run.RANK_SIZES, "quick", RankSize(40, 30))
+        patch.setitem(ranking_run._RANK_SIZES, "quick", RankSize(40, 30))
         return place, cli("rank", *TWO, "--scale", "quick", "--json", cwd=place)
 
 
@@ -100,12 +100,12 @@ def test_another_seed_is_another_run(scenes):
 
 def test_the_command_on_the_page_is_the_command(scenes, tmp_path):
     place, _ = scenes
-    said = run_command(json.loads((place/"runs"/"ranking"/"run.json").read_text())["settings"], "runs/ranking")
+    said = _run_command(json.loads((place/"runs"/"ranking"/"run.json").read_text())["settings"], "runs/ranking")
     done = cli(*shlex.split(said)[1:], "--resume", cwd=place) # insists that it is the same run
     assert done.returncode == 0, (said, done.stderr)
     write(tmp_path/"d.json", CAPTIONS)
     found = im.rank([str(tmp_path/"d.json")], ["tfidf"], choice={"senses": "every", "threshold": 0.5}, steps=["cleaning"], ks=[1, 3], out=tmp_path/"run")
-    said = run_command(found.run["settings"], str(tmp_path/"run"))
+    said = _run_command(found.run["settings"], str(tmp_path/"run"))
     assert cli(*shlex.split(said)[1:], "--resume", cwd=tmp_path).returncode == 0, said
 
 
@@ -327,7 +327,7 @@ def test_rules_are_counted_over_failures_that_were_judged():
 
 
 def test_intervals_of_the_averages_have_the_confidence_that_was_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setitem(ranking_run.RANK_SIZES, "quick", RankSize(150, 30)) # eight failures and more
+    monkeypatch.setitem(ranking_run._RANK_SIZES, "quick", RankSize(150, 30)) # eight failures and more
     wide, narrow = (im.rank("scenes", ["embedded"], steps=[], scale="quick", confidence=level, out=tmp_path/f"{level}").table for level in (.99, .8))
     assert (wide["ca_high"] - wide["ca_low"] > narrow["ca_high"] - narrow["ca_low"]).all()
 

@@ -13,7 +13,7 @@ from PIL import Image
 from drawn_ranking import drawn_annotations, drawn_ranking
 from pipe_browser import browser
 from invariant_metrics.core import InputError
-from invariant_metrics.rankings.ranking_report import _MEASURES, _PER_BLOCK, all_failures, class_bits, pack_columns, picture_sources, ranking_report, unpack_columns, write_ranking_page
+from invariant_metrics.rankings.ranking_report import _MEASURES, _PER_BLOCK, _all_failures, _class_bits, _pack_columns, _picture_sources, ranking_report, _unpack_columns, write_ranking_page
 
 HOSTILE = ["</script><script>window.hurt = 1</script>", '"><img src=x onerror="window.hurt = 1">', "a\u2028b\u2029c", "\u202eright to left", "<!--<script>", "quote ' \" ` ${1}",
            "\ud800 alone", "{{ 7 * 7 }} {% raw %}", "nul \x00 end", "&lt;b&gt; &amp;"]
@@ -23,7 +23,7 @@ def render_ranking(result, folder=".", pictures="reference"): return ranking_rep
 
 
 def blocks_of(page: str) -> dict: # name -> columns
-    return {name: unpack_columns(text) for name, text in re.findall(r'<script type="application/octet-stream" id="data-([^"]*)">([^<]*)</script>', page)}
+    return {name: _unpack_columns(text) for name, text in re.findall(r'<script type="application/octet-stream" id="data-([^"]*)">([^<]*)</script>', page)}
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +36,20 @@ def page(result, tmp_path_factory): return write_ranking_page(result, tmp_path_f
 
 def test_columns_come_back_as_they_went_in():
     arrays = {f"{kind}{n}": np.arange(n).astype(kind) for kind in ("u1", "u2", "u4", "i2", "f4", "f8") for n in (0, 1, 7, 8)}
-    text = pack_columns(arrays, {"texts": HOSTILE, "one": 1.5})
-    back = unpack_columns(text)
+    text = _pack_columns(arrays, {"texts": HOSTILE, "one": 1.5})
+    back = _unpack_columns(text)
     assert re.fullmatch(r"[A-Za-z0-9+/=]+", text) and back["texts"] == HOSTILE and back["one"] == 1.5
     for name, array in arrays.items(): assert back[name].dtype == array.dtype and np.array_equal(back[name], array), name
-    assert text == pack_columns(arrays, {"texts": HOSTILE, "one": 1.5})
+    assert text == _pack_columns(arrays, {"texts": HOSTILE, "one": 1.5})
 
 
 def test_numbers_of_the_page_are_those_of_the_frames(result, page):
-    blocks, failures, frames = blocks_of(page.read_text(encoding="utf-8")), all_failures(result.models), [m.explanations for m in result.models]
+    blocks, failures, frames = blocks_of(page.read_text(encoding="utf-8")), _all_failures(result.models), [m.explanations for m in result.models]
     held = blocks["list"]
     for name in _MEASURES: np.testing.assert_array_equal(held[name], np.concatenate([f.frame[name].to_numpy(np.float32) for f in frames]))
     for name in ("rank", "common", "only_truth", "only_retrieved", "matched", "sizes"): assert held[name].tolist() == failures[name].tolist()
     assert [held["queries"][q] for q in held["query"]] == [result.task.queries[q][0] for q in failures["query"]]
-    assert held["bits"].tolist() == class_bits(failures)[0].tolist() and held["models"] == ["tfidf", "minilm"]
+    assert held["bits"].tolist() == _class_bits(failures)[0].tolist() and held["models"] == ["tfidf", "minilm"]
     names, at, detail = blocks["concepts"]["names"], len(frames[0].frame) + 3, blocks["failures-0"]  # the fourth failure of the second model
     rows = frames[1].matches[frames[1].matches["failure"] == 3]
     a, b = detail["matches_start"][at:at + 2]
@@ -65,7 +65,7 @@ def test_numbers_of_the_page_are_those_of_the_frames(result, page):
 
 def test_pictures_of_the_page_are_those_of_the_annotations(result, page):
     held, annotations = blocks_of(page.read_text(encoding="utf-8"))["pictures-0"], result.task.annotations
-    used = np.unique(all_failures(result.models)[["truth", "retrieved"]].to_numpy())
+    used = np.unique(_all_failures(result.models)[["truth", "retrieved"]].to_numpy())
     assert held["ids"] == [annotations.ids[p] for p in used]
     bounds = annotations.bounds()
     rows = slice(bounds[used[5]], bounds[used[5] + 1])
@@ -103,12 +103,12 @@ def test_pictures_are_referred_to_embedded_or_left_out(tmp_path):
     Image.new("RGB", (640, 320), "teal").save(photo)
     (tmp_path/"broken.jpg").write_bytes(b"no picture")
     paths = [str(photo), "", str(tmp_path/"gone.png"), str(tmp_path/"broken.jpg")]
-    sources, notes = picture_sources(paths, tmp_path/"run")
+    sources, notes = _picture_sources(paths, tmp_path/"run")
     assert sources == ["../ph%20otos/http%3A%23%3F%25.png", "", "", "../broken.jpg"] and "1 of 4 pictures" in notes[0]
-    small, notes = picture_sources(paths, tmp_path/"run", "thumbnails")
+    small, notes = _picture_sources(paths, tmp_path/"run", "thumbnails")
     assert small[0].startswith("data:image/jpeg;base64,") and small[1:] == ["", "", ""] and "1 of 4 pictures have no thumbnail" in notes[1]
-    assert picture_sources(paths, tmp_path/"run", "none") == ([""] * 4, [])
-    with pytest.raises(InputError, match="thumbnails"): picture_sources(paths, tmp_path, "inline")
+    assert _picture_sources(paths, tmp_path/"run", "none") == ([""] * 4, [])
+    with pytest.raises(InputError, match="thumbnails"): _picture_sources(paths, tmp_path, "inline")
 
 
 def rows(b): return b.script("return [...document.querySelectorAll('#rows a')].map(a => Number(a.id.slice(4)) - 1)")
@@ -137,7 +137,7 @@ def severe(b): return [entry for entry in b.console() if entry["level"] in ("SEV
 
 
 def test_a_browser_filters_and_sorts(result, page):
-    failures = all_failures(result.models)
+    failures = _all_failures(result.models)
     with browser(page) as b:
         b.view(1280)
         until(b, "document.querySelectorAll('#rows a').length")
@@ -178,7 +178,7 @@ def test_a_browser_filters_and_sorts(result, page):
 
 
 def test_a_browser_opens_by_keyboard_link_and_history(result, page):
-    failures = all_failures(result.models)
+    failures = _all_failures(result.models)
     order = failures[failures["model"] == 1].sort_values("rank", ascending=False, kind="stable").index.tolist()
     with browser(page) as b:
         b.view(1280)

@@ -12,7 +12,7 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.generators.diffusion import random_pipeline
-from invariant_metrics.imagine.real_texts import imagine_real_texts, judged_pairs, other_items
+from invariant_metrics.imagine.real_texts import imagine_real_texts, judged_pairs, _other_items
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
 SAID = ["the council met on tuesday .", "prices rose again in may .", "the minister resigned after the vote .", "two banks closed their branches .", "the court heard the case ."]
@@ -40,9 +40,9 @@ def test_the_other_row_is_of_another_group_and_taken_once():
         draw = rng(k, "groups")
         group = draw.integers(0, 6, draw.integers(20, 40))
         if 2*np.bincount(group).max() > len(group): continue
-        other = other_items(group)
+        other = _other_items(group)
         assert sorted(other) == [*range(len(group))] and (group[other] != group).all()
-    with pytest.raises(InputError, match="3 of 5 rows"): other_items(list("aaabc"))
+    with pytest.raises(InputError, match="3 of 5 rows"): _other_items(list("aaabc"))
 
 
 def test_stored_tables_hold_together():

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError, torch_rng
-from invariant_metrics.data.regions import LONGEST_ROW, MOST_REGIONS, WIDEST, open_regions, pad_regions, stream_regions
-from invariant_metrics.models.generators import CAPTION_SIZES, Captioner, Shape
+from invariant_metrics.data.regions import _LONGEST_ROW, _MOST_REGIONS, _WIDEST, open_regions, _pad_regions, _stream_regions
+from invariant_metrics.models.generators import _CAPTION_SIZES, Captioner, Shape
 from invariant_metrics.models.text_networks import Vocabulary
 from invariant_metrics.training.text_training import text_batches, text_loss
 
@@ -28,7 +28,7 @@ def parameters_by_hand(features: int, entries: int, d: int, ffn: int, layers: in
 
 def test_the_captioner_of_the_paper_has_its_parameters():
     "6 + 6 layers, 512 wide, on regions of 2048 numbers, with 9,487 words and one entry beside them; heads add none."
-    shape = CAPTION_SIZES["base"]
+    shape = _CAPTION_SIZES["base"]
     assert (shape.heads, shape.input_dropout, shape.dropout, shape.pre_norm, shape.tie_weights) == (8, .5, .1, True, False)
     words = Vocabulary(tuple(map(str, range(9_488))))
     with torch.device("meta"): net = Captioner(2048, words, shape)
@@ -93,7 +93,7 @@ def write_npz(folder, pictures=PICTURES):
 def test_all_formats_give_the_same_numbers_streamed_and_by_name(tmp_path):
     places = [write_rows(tmp_path/f"{form.__name__}.tsv", form, index=index) for form, index in zip(ROWS, (False, True, True, False))]
     for place in (*places, write_npz(tmp_path/"att")):
-        streamed = {p.name: p for p in stream_regions(place)}
+        streamed = {p.name: p for p in _stream_regions(place)}
         assert [*streamed] == [*PICTURES]
         files = open_regions(place)
         assert files.names == (*PICTURES,) and files.repeated == 0
@@ -111,22 +111,22 @@ def test_several_files_are_one_collection_and_a_repeated_picture_is_counted(tmp_
     parts = [write_rows(tmp_path/"train.tsv.0", genome, first), write_rows(tmp_path/"train.tsv.1", genome, second)]
     files = open_regions(parts)
     assert files.names == (*PICTURES,) and files.repeated == 1
-    assert sum(1 for _ in stream_regions(parts)) == 5
+    assert sum(1 for _ in _stream_regions(parts)) == 5
 
 
 def test_a_grid_of_features_is_a_list_of_regions(tmp_path):
     grid = DRAW.random((3, 4, 5), np.float32)
     np.savez(tmp_path/"7.npz", feat=np.asfortranarray(grid), other=np.zeros(2))
-    assert np.array_equal([*stream_regions(tmp_path/"7.npz")][0].features, grid.reshape(12, 5))
+    assert np.array_equal([*_stream_regions(tmp_path/"7.npz")][0].features, grid.reshape(12, 5))
 
 
 BAD_ROWS = {  # what is wrong -> the row, and what the message says
     "no number of boxes": ("7\t640\t480\tmany\t\t", "num_boxes is 'many'"),
     "no boxes": (f"7\t0\t{letters([[1.]])}", "num_boxes is '0'"),
-    "a million boxes": (f"7\t1000000\t{letters([[1.]])}", f"expected 1 to {MOST_REGIONS:,} regions"),
+    "a million boxes": (f"7\t1000000\t{letters([[1.]])}", f"expected 1 to {_MOST_REGIONS:,} regions"),
     "a number of boxes without end": ("7\t" + "9"*3000 + "\t" + letters([[1.]]), "regions"),
     "another number of boxes": (f"7\t3\t{letters([[1., 2.]])}", "8 bytes, which are no 3 rows"),
-    "too wide": (f"7\t1\t{letters([[0.]*(WIDEST + 1)])}", "at most"),
+    "too wide": (f"7\t1\t{letters([[0.]*(_WIDEST + 1)])}", "at most"),
     "empty": ("7\t1\t", "0 bytes"),
     "not base64": ("7\t1\tAAAA!AAA", "not base64"),
     "infinite": (f"7\t1\t{letters([[1., np.inf]])}", "features hold NaN or infinity"),
@@ -151,7 +151,7 @@ BAD_ROWS = {  # what is wrong -> the row, and what the message says
 def test_a_bad_row_is_named_by_its_line(what, tmp_path):
     row, says = BAD_ROWS[what]
     (tmp_path/"f.tsv").write_text(f"{three_fields('1', [[1.]])}\n{row}\n")
-    found = stream_regions(tmp_path/"f.tsv")
+    found = _stream_regions(tmp_path/"f.tsv")
     assert next(found).name == "1"
     with pytest.raises(InputError) as error: next(found)
     assert str(error.value).startswith("f.tsv, line 2: ") and says in str(error.value) and len(str(error.value)) < 4000
@@ -160,12 +160,12 @@ def test_a_bad_row_is_named_by_its_line(what, tmp_path):
 
 def test_bytes_that_are_no_text_and_rows_without_end(tmp_path, monkeypatch):
     (tmp_path/"f.tsv").write_bytes(b"\xff\xfe\t1\t2\n")
-    with pytest.raises(InputError, match="line 1: not UTF-8"): [*stream_regions(tmp_path/"f.tsv")]
+    with pytest.raises(InputError, match="line 1: not UTF-8"): [*_stream_regions(tmp_path/"f.tsv")]
     from invariant_metrics.data import regions
-    monkeypatch.setattr(regions, "LONGEST_ROW", 1000)
+    monkeypatch.setattr(regions, "_LONGEST_ROW", 1000)
     (tmp_path/"long.tsv").write_bytes(b"7\t1\t" + b"A"*5000)
-    with pytest.raises(InputError, match="long.tsv, line 1: over"): [*stream_regions(tmp_path/"long.tsv")]
-    assert LONGEST_ROW > 4/3*4*(MOST_REGIONS*2054)  # what a detector could write fits
+    with pytest.raises(InputError, match="long.tsv, line 1: over"): [*_stream_regions(tmp_path/"long.tsv")]
+    assert _LONGEST_ROW > 4/3*4*(_MOST_REGIONS*2054)  # what a detector could write fits
 
 
 def one_array(path, header, content, name="feat.npy"):
@@ -192,7 +192,7 @@ def test_an_npz_file_cannot_run_code_lie_about_its_size_or_fill_the_memory(tmp_p
     np.savez(tmp_path/"object.npz", feat=np.array([[1, Trap()]], object))
     tracemalloc.start()
     for says, path in (*bad.items(), ("no readable .npz", tmp_path/"text.npz"), ("of object", tmp_path/"object.npz")):
-        with pytest.raises(InputError) as error: [*stream_regions(path)]
+        with pytest.raises(InputError) as error: [*_stream_regions(path)]
         assert says.replace("objects", "of object") in str(error.value) and str(error.value).startswith(f"{path.name}: "), path
     assert tracemalloc.get_traced_memory()[1] < 2**22
     tracemalloc.stop()
@@ -204,7 +204,7 @@ def test_a_cut_archive_is_one_line(tmp_path):
     whole = held.getvalue()
     for end in range(0, len(whole), 997):
         (tmp_path/"7.npz").write_bytes(whole[:end] + whole[end + 100:])
-        with pytest.raises(InputError): [*stream_regions(tmp_path/"7.npz")]
+        with pytest.raises(InputError): [*_stream_regions(tmp_path/"7.npz")]
 
 
 def test_no_name_leads_out_of_the_folder(tmp_path):
@@ -233,7 +233,7 @@ def test_a_long_file_passes_through_little_memory(tmp_path):
     with open(tmp_path/"f.tsv", "w") as file:
         for i in range(60): file.write(row.replace("{}", str(i)) + "\n")
     tracemalloc.start()
-    assert sum(len(p.features) for p in stream_regions(tmp_path/"f.tsv")) == 60*36
+    assert sum(len(p.features) for p in _stream_regions(tmp_path/"f.tsv")) == 60*36
     files = open_regions(tmp_path/"f.tsv")
     assert len(files.batch(["59", "0"])) == 2
     peak = tracemalloc.get_traced_memory()[1]
@@ -264,5 +264,5 @@ def test_a_tiny_captioner_trains_on_region_files(tmp_path):
 
 def test_features_of_two_detectors_are_no_batch(tmp_path):
     both = {"1": PICTURES["40"], "2": PICTURES["41"][:, :2048]}
-    with pytest.raises(InputError, match="come from different detectors"): pad_regions(stream_regions(write_npz(tmp_path/"att", both)))
-    with pytest.raises(InputError, match="no pictures"): pad_regions([])
+    with pytest.raises(InputError, match="come from different detectors"): _pad_regions(_stream_regions(write_npz(tmp_path/"att", both)))
+    with pytest.raises(InputError, match="no pictures"): _pad_regions([])

@@ -235,7 +235,7 @@ def test_the_limits_say_whose_world_the_probe_uses():
 
 def test_names_of_foreign_texts_are_read_by_the_invariant(monkeypatch):
     training = made_up_text_training(said="Zygmunt tickled Ben.")
-    monkeypatch.setattr("invariant_metrics.studies.text_figures.tagged_names", lambda text: [("Zygmunt", "PER")])
+    monkeypatch.setattr("invariant_metrics.studies.text_figures._tagged_names", lambda text: [("Zygmunt", "PER")])
     page = render_study(text_run("translation"), training=training)
     assert '<mark class="PER">Zygmunt</mark>' in page and "the entity invariant, which can be wrong" in page
 

@@ -16,11 +16,11 @@ from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.annotations import annotate
 from invariant_metrics.encoders.encoder import Encoder
-from invariant_metrics.encoders.sentence_encoder import POOLINGS, sentence_encoder, sentence_folder
+from invariant_metrics.encoders.sentence_encoder import _POOLINGS, sentence_encoder, _sentence_folder
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.rankings import rank_grid as grid, summaries
 from invariant_metrics.rankings.represent import check_model, keep_keywords, represent
-from invariant_metrics.rankings.summaries import Summarizer, corpus_text, open_summarizer, summarize
+from invariant_metrics.rankings.summaries import Summarizer, corpus_text, _open_summarizer, summarize
 from invariant_metrics.rankings.rank_task import ranking_task
 
 TEXTS = ["a red ball", "the dog is under the old tree and the cat is on the house", "two", "a cat near a green house with a red tree",
@@ -45,7 +45,7 @@ def write_recipe(folder, pooling: dict, unit: bool, length: int = 20, lower: boo
 
 
 def assert_same(folder, texts):
-    with pytest.warns(UserWarning, match="have more than"): ours = sentence_folder(folder).encode(texts).numpy()
+    with pytest.warns(UserWarning, match="have more than"): ours = _sentence_folder(folder).encode(texts).numpy()
     theirs = sentence_transformer(folder).encode(texts, convert_to_numpy=True, show_progress_bar=False)
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
 
@@ -56,7 +56,7 @@ def test_equal_to_sentence_transformers_with_every_pooling(tmp_path, kind):
     save_tiny(tmp_path, kind, layers=2)
     old = {"cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens", "mean": "pooling_mode_mean_tokens",
            "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens"}
-    cases = [({old[mode]: mode == chosen for mode in old}, chosen == "mean", "") for chosen in POOLINGS]
+    cases = [({old[mode]: mode == chosen for mode in old}, chosen == "mean", "") for chosen in _POOLINGS]
     if kind == "bert": cases += [({"pooling_mode": ["cls", "mean"]}, True, ""), ({"pooling_mode": "max"}, False, "the cat : ")]
     for pooling, unit, prompt in cases:
         write_recipe(tmp_path, pooling, unit, prompt=prompt)
@@ -72,7 +72,7 @@ def test_equal_to_sentence_transformers_on_minilm():
 def test_steps_of_a_folder_that_are_not_known_are_refused(tmp_path):
     save_tiny(tmp_path, layers=2)
     def refused(match):
-        with pytest.raises(InputError, match=match): sentence_folder(tmp_path)
+        with pytest.raises(InputError, match=match): _sentence_folder(tmp_path)
     write_recipe(tmp_path, {"pooling_mode_weightedmean_tokens": True}, True)
     refused("pooling weightedmean is not supported")
     (tmp_path/"modules.json").write_text(json.dumps([{"path": "3_Dense", "type": "sentence_transformers.models.Dense"}]))
@@ -89,7 +89,7 @@ def test_pooling_and_length_are_in_the_signature(tmp_path):
     told = set()
     for pooling, length in (("mean", 20), ("max", 20), ("mean", 30)):
         write_recipe(tmp_path, {"pooling_mode": pooling}, True, length)
-        told.add(str(sentence_folder(tmp_path).signature))
+        told.add(str(_sentence_folder(tmp_path).signature))
     assert len(told) == 3
 
 
@@ -175,7 +175,7 @@ def test_the_mean_comes_before_the_length(tmp_path):
     write_recipe(tmp_path, {"pooling_mode": "mean_sqrt_len_tokens"}, unit=False)
     texts = ("a red ball", "the old dog sees a green house near the tree and the cat")
     rows = represent(ranking_task(annotate([{"id": "a", "captions": ["two cat"], "regions": texts}])), str(tmp_path)).corpora[0]
-    plain = sentence_folder(tmp_path).encode(texts).numpy()
+    plain = _sentence_folder(tmp_path).encode(texts).numpy()
     np.testing.assert_allclose(rows, plain.mean(0)/np.linalg.norm(plain.mean(0)), rtol=0, atol=1e-6)
     unit = (plain/np.linalg.norm(plain, axis=1, keepdims=True)).mean(0)
     assert np.abs(rows - unit/np.linalg.norm(unit)).max() > 1e-4
@@ -223,7 +223,7 @@ def test_a_run_of_summaries_that_stopped_goes_on(writer_folder, tmp_path, monkey
         if len(written) == 2: raise KeyboardInterrupt
         written.append(len(texts))
         return write(self, texts)
-    texts = [f"a dog and {n} cat" for n in range(2*summaries.SHARD + 3)]
+    texts = [f"a dog and {n} cat" for n in range(2*summaries._SHARD + 3)]
     choice = Summarizer(writer_folder, beams=1, longest=3)
     monkeypatch.setattr(summaries.SummaryWriter, "write", counted)
     with pytest.raises(KeyboardInterrupt): summarize(texts, choice, tmp_path)
@@ -248,7 +248,7 @@ def test_a_summary_stands_for_the_corpus_of_either_direction(writer_folder, tmp_
 
 def test_a_model_that_writes_nothing_is_refused(tmp_path):
     save_tiny(tmp_path, layers=2)
-    with pytest.raises(InputError, match="'bert' model, which writes nothing"): open_summarizer(Summarizer(str(tmp_path)))
+    with pytest.raises(InputError, match="'bert' model, which writes nothing"): _open_summarizer(Summarizer(str(tmp_path)))
     with pytest.raises(InputError, match="pictures are not summarized"): check_model("clip-vit-b-32", "t5", pictures=True)
     with pytest.raises(InputError, match="weights fetch sentence-transformers/paraphrase-MiniLM-L3-v2@"):
         check_model("sentence-transformers/paraphrase-MiniLM-L3-v2@" + "0"*40)

@@ -11,7 +11,7 @@ from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.metrics.ngram import intern
 from invariant_metrics.metrics import rouge as rouge_module
-from invariant_metrics.metrics.rouge import lcs_lengths, rouge, rouge_l, rouge_lsum, rouge_words
+from invariant_metrics.metrics.rouge import lcs_lengths, rouge, rouge_l, rouge_lsum, _rouge_words
 from invariant_metrics.scoring.score import score
 
 KINDS = {"1": "rouge1", "2": "rouge2", "l": "rougeL"}
@@ -51,9 +51,9 @@ def test_subsequence_equals_the_textbook_for_any_lengths(sizes, kinds, seed):
     def text(k): return " ".join(draw.choices([str(i) for i in range(kinds)], k=k))
     hypotheses, references = [text(h) for h, _ in sizes], [[text(r) for r in refs] for _, refs in sizes]
     expected = [table(h.split(), r.split()) for h, refs in zip(hypotheses, references) for r in refs]
-    for step in (rouge_module.STEP, 0, 10**9): # by what is faster, all by blocks of words, long ones by integers
+    for step in (rouge_module._STEP, 0, 10**9): # by what is faster, all by blocks of words, long ones by integers
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(rouge_module, "STEP", step)
+            patch.setattr(rouge_module, "_STEP", step)
             assert lcs_lengths(intern(hypotheses, references)).tolist() == expected
 
 
@@ -117,7 +117,7 @@ def test_ties_by_recall_do_not_depend_on_the_order_of_references():
 @pytest.mark.parametrize("stemmer", [False, True])
 def test_words_equal_those_of_rouge_score(text, stemmer):
     from rouge_score.tokenizers import DefaultTokenizer
-    assert rouge_words(text, stemmer) == DefaultTokenizer(stemmer).tokenize(text)
+    assert _rouge_words(text, stemmer) == DefaultTokenizer(stemmer).tokenize(text)
 
 
 def caption_code(hypotheses, references) -> np.ndarray:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.sacre import chrf_rows, chrf_score, ter_rows, ter_score
+from invariant_metrics.metrics.sacre import _chrf_rows, _chrf_score, _ter_rows, _ter_score
 from real_data import data_path
 
 words = st.lists(st.sampled_from("a ab Ab the cat, sat. on (mat) ß 漢字 :".split()), max_size=7).map(" ".join)
@@ -62,8 +62,8 @@ def test_derivatives_are_those_of_the_pool(name):
 
 def test_empty_texts_have_defined_values():
     pred, target = ["", "a", ""], [["a"], [""], [""]]
-    assert chrf_score(chrf_rows(pred, target)).tolist() == [0, 0, 0]
-    assert ter_score(ter_rows(pred, target)).tolist() == [100, 100, 0]
+    assert _chrf_score(_chrf_rows(pred, target)).tolist() == [0, 0, 0]
+    assert _ter_score(_ter_rows(pred, target)).tolist() == [100, 100, 0]
     assert both("chrf", {}, [""], [[""]])[0] == 0 and both("ter", {}, [""], [[""]])[0] == 0
 
 
@@ -95,11 +95,11 @@ def test_published_chrf_of_translation_systems():
 
 
 def test_what_is_refused():
-    with pytest.raises(InputError, match="no reference: 2"): chrf_rows(["a", "b"], [["a"], []])
-    with pytest.raises(InputError, match="not texts: 2"): ter_rows(["a", "b"], [["a"], [None]])
-    with pytest.raises(InputError, match="not texts: 1"): chrf_rows([3], [["a"]])
-    with pytest.raises(InputError, match="not one string"): chrf_rows(["a"], "a")
-    with pytest.raises(InputError, match="no texts"): ter_rows([], [])
+    with pytest.raises(InputError, match="no reference: 2"): _chrf_rows(["a", "b"], [["a"], []])
+    with pytest.raises(InputError, match="not texts: 2"): _ter_rows(["a", "b"], [["a"], [None]])
+    with pytest.raises(InputError, match="not texts: 1"): _chrf_rows([3], [["a"]])
+    with pytest.raises(InputError, match="not one string"): _chrf_rows(["a"], "a")
+    with pytest.raises(InputError, match="no texts"): _ter_rows([], [])
     with pytest.raises(InputError, match="char_order is 1 to 32"): get_metric("chrf", char_order=0)
     with pytest.raises(InputError, match="beta"): get_metric("chrf", beat=1)
 
@@ -124,9 +124,9 @@ def test_moved_phrases_and_long_sentences_have_sacrebleus_edits(words, kinds, pa
     pred, target = zip(*[scrambled(generator, words, kinds) for _ in range(pairs)])
     target = [[t, target[i - 1]] for i, t in enumerate(target)] if words < 30 else [[t] for t in target]
     theirs = TER()._extract_corpus_statistics(pred, list(zip_longest(*target)))
-    assert ter_rows(pred, target).tolist() == theirs
-    monkeypatch.setattr("invariant_metrics.metrics.sacre.TABLE_CELLS", 2000) # in portions
-    assert ter_rows(pred, target).tolist() == theirs
+    assert _ter_rows(pred, target).tolist() == theirs
+    monkeypatch.setattr("invariant_metrics.metrics.sacre._TABLE_CELLS", 2000) # in portions
+    assert _ter_rows(pred, target).tolist() == theirs
 
 
 def test_equal_whatever_the_alphabet_the_order_and_the_portions(monkeypatch):
@@ -137,7 +137,7 @@ def test_equal_whatever_the_alphabet_the_order_and_the_portions(monkeypatch):
     target = [[t, p[3:] + t[:5], p[:9]] for p, t in zip(pred, target)]
     for options in (dict(char_order=6), dict(char_order=15, word_order=4, whitespace=True)):
         theirs = CHRF(**options)._extract_corpus_statistics(pred, list(zip_longest(*target)))
-        assert chrf_rows(pred, target, **options).tolist() == theirs
+        assert _chrf_rows(pred, target, **options).tolist() == theirs
         monkeypatch.setattr("invariant_metrics.metrics.sacre.shared_grams.__defaults__", (50,))
-        assert chrf_rows(pred, target, **options).tolist() == theirs
+        assert _chrf_rows(pred, target, **options).tolist() == theirs
         monkeypatch.undo()

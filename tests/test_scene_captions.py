@@ -9,7 +9,7 @@ from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.edits.captions import caption_items
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.training.text_corpora import scene_texts
-from invariant_metrics.worlds.scene_captions import INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, judge_captions
+from invariant_metrics.worlds.scene_captions import _INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, judge_captions
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims, subject_of
 from invariant_metrics.worlds.scene_text import scene_graph
 from invariant_metrics.worlds.scenes import make_scenes, recolored
@@ -108,7 +108,7 @@ def test_scenes_without_captions_are_replaced_and_the_others_are_the_same():
     with pytest.raises(InputError, match="scenes_with_captions"): relation_captions(plain, 2)
     told = scenes_with_captions(4, 32, seed=53_001)
     assert [len(relation_captions(told, i)) for i in range(4)] == [5]*4
-    assert told.index.tolist() == [0, 1, 2 + INSTEAD, 3] and torch.equal(told.rgb[[0, 1, 3]], plain.rgb[[0, 1, 3]])
+    assert told.index.tolist() == [0, 1, 2 + _INSTEAD, 3] and torch.equal(told.rgb[[0, 1, 3]], plain.rgb[[0, 1, 3]])
     later = scenes_with_captions(2, 32, seed=53_001, start=2) # the same whoever asks
     assert torch.equal(later.rgb, told.rgb[2:]) and torch.equal(later.regions.class_id, told.regions.class_id[2:])
     assert torch.equal(scenes_with_captions(4, 32, seed=1).rgb, make_scenes(4, 32, seed=1).rgb)
@@ -116,5 +116,5 @@ def test_scenes_without_captions_are_replaced_and_the_others_are_the_same():
 
 def test_texts_and_items_of_such_a_world_are_made():
     texts = scene_texts(get_encoder("embedded"), 32, 53_001, 0, 4)
-    assert texts.names == [0, 1, 2 + INSTEAD, 3] and len(texts.features) == len(texts.truth) == len(texts.relations) == 4
+    assert texts.names == [0, 1, 2 + _INSTEAD, 3] and len(texts.features) == len(texts.truth) == len(texts.relations) == 4
     assert len(caption_items(4, 53_001 - 95_000).cases) == 4

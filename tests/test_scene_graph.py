@@ -13,8 +13,8 @@ from invariant_metrics.core import InputError
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.invariant import get_invariant, inputs_of
-from invariant_metrics.invariants.parse import Parse, from_rows, from_spacy, pattern_parse, spacy_parse
-from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, graph_difference, draw_graphs
+from invariant_metrics.invariants.parse import Parse, from_rows, _from_spacy, pattern_parse, spacy_parse
+from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, _graph_difference, draw_graphs
 from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, scene_graph_rows
@@ -109,7 +109,7 @@ def test_a_spacy_document_is_read_by_its_attributes():
     tokens = [SimpleNamespace(i=t.index, text=t.text, lemma_=t.lemma, pos_=t.pos, dep_=t.dep) for t in FIGURE.tokens]
     for token, t in zip(tokens, FIGURE.tokens): token.head = tokens[t.head]
     chunks = [SimpleNamespace(start=c.start, end=c.stop, root=tokens[c.root]) for c in FIGURE.chunks]
-    assert from_spacy(type("Doc", (list,), {"noun_chunks": chunks})(tokens)) == FIGURE
+    assert _from_spacy(type("Doc", (list,), {"noun_chunks": chunks})(tokens)) == FIGURE
 
 
 def test_without_spacy_or_its_model_there_is_one_line(monkeypatch):
@@ -145,14 +145,14 @@ def test_difference_equals_its_formula_on_random_graphs():
                      lambda g: {(e.head, m) for e in g.entities for m in e.modifiers}):
             one, two = read(a), read(b)
             apart.append(1 - len(one & two)/len(one | two) if one | two else 0)
-        assert graph_difference(a, b) == pytest.approx(sum(apart[:2])/2) == graph_difference(b, a)
-        assert graph_difference(a, b, attributes=True) == pytest.approx(sum(apart)/3)
-        assert graph_difference(a, a) == 0 and len(tuples(a)) <= sum(1 + len(e.modifiers) for e in a.entities) + len(a.relations)
+        assert _graph_difference(a, b) == pytest.approx(sum(apart[:2])/2) == _graph_difference(b, a)
+        assert _graph_difference(a, b, attributes=True) == pytest.approx(sum(apart)/3)
+        assert _graph_difference(a, a) == 0 and len(tuples(a)) <= sum(1 + len(e.modifiers) for e in a.entities) + len(a.relations)
 
 
 def test_empty_graphs():
     empty, cat = Graph(), parse("a cat")
-    assert graph_difference(empty, empty) == 0 and graph_difference(empty, cat) == 0.5 and tuples(empty) == frozenset()
+    assert _graph_difference(empty, empty) == 0 and _graph_difference(empty, cat) == 0.5 and tuples(empty) == frozenset()
 
 
 def test_violation_takes_the_nearest_reference_or_the_mean():

@@ -168,7 +168,7 @@ def test_a_large_folder_suggests_parts_once(folders, tmp_path, monkeypatch):
     root, truth, made = folders
     def said(metrics): return cli("score", metrics, "--pred", made, "--target", truth, "--ci", "none", "--intersect", cwd=tmp_path).stderr
     assert "--shard" not in said("fd")
-    monkeypatch.setattr("invariant_metrics.scoring.sides.SHARDED", 119)
+    monkeypatch.setattr("invariant_metrics.scoring.sides._SHARDED", 119)
     assert said("fd,cmmd-embedded").count("--shard") == 1 and "--shard" not in said("mmd")
 
 

@@ -12,10 +12,10 @@ from invariant_metrics.models.generators import Captioner, Shape
 from invariant_metrics.models.text_networks import EOS, PAD, UNK, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.words import END
-from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, advantage_loss
+from invariant_metrics.training.self_critical import SelfCriticalLoss, WeightedLoss, _advantage_loss
 from invariant_metrics.metrics.cider import cider_reward
-from invariant_metrics.training.self_critical import draw_texts, leave_one_out_baseline, mix_rewards, reward_texts
-from invariant_metrics.training.self_critical import repeated_pairs, scored_log_probs, self_critical
+from invariant_metrics.training.self_critical import _draw_texts, _leave_one_out_baseline, mix_rewards, _reward_texts
+from invariant_metrics.training.self_critical import _repeated_pairs, _scored_log_probs, self_critical
 from invariant_metrics.training.text_training import augmented_text, text_batches, text_loss
 
 LENGTH = 3
@@ -42,8 +42,8 @@ LISTED = [row for n in range(1, LENGTH + 1) for row in product((EOS, UNK, 4, 5),
 def exact(net, i): # probabilities (L,), rewards (L,), log-probabilities (L, T) of all texts of input i
     tokens = torch.tensor([[*row, *[PAD]*(LENGTH - len(row))] for row in LISTED])
     texts = Generated(tokens, torch.zeros(tokens.shape), tokens != PAD)
-    log_probs = scored_log_probs(net, {"which": torch.full((len(LISTED),), i)}, texts, 1)
-    return log_probs.sum(1).exp(), torch.from_numpy(reward_texts(net, texts, [BATCH["references"][i]]*len(LISTED), REWARDS)["reward"]).float(), log_probs, texts.mask
+    log_probs = _scored_log_probs(net, {"which": torch.full((len(LISTED),), i)}, texts, 1)
+    return log_probs.sum(1).exp(), torch.from_numpy(_reward_texts(net, texts, [BATCH["references"][i]]*len(LISTED), REWARDS)["reward"]).float(), log_probs, texts.mask
 
 
 def true_gradient(net):
@@ -58,17 +58,17 @@ def test_all_texts_together_have_probability_one():
 def test_the_expected_estimator_is_the_gradient_of_the_expected_reward(baseline):
     "Enumerated, not sampled: each text (for leave-one-out each pair of texts) with its probability."
     net, parts = Chain(), []
-    greedy = reward_texts(net, net.generate(BATCH, LENGTH), BATCH["references"], REWARDS)["reward"]
+    greedy = _reward_texts(net, net.generate(BATCH, LENGTH), BATCH["references"], REWARDS)["reward"]
     for i in (0, 1):
         p, r, log_probs, mask = exact(net, i)
         q = p.detach()
         if baseline == "leave-one-out": # E over pairs of (r₁ − r₂)∇log p₁ and the same for 2, halved
             first, second = r[:, None], r[None]
             weights = q[:, None]*q[None]
-            advantage = torch.stack([leave_one_out_baseline(torch.stack([a, b])[None])[0] for a, b in product(r, r)]).view(len(r), len(r), 2)
+            advantage = torch.stack([_leave_one_out_baseline(torch.stack([a, b])[None])[0] for a, b in product(r, r)]).view(len(r), len(r), 2)
             base = (weights*(torch.stack([first.expand_as(weights), second.expand_as(weights)], -1) - advantage).permute(2, 0, 1)).sum((2,))[0]/q
-            parts.append(len(q)*advantage_loss(log_probs, mask, q*base, "text"))
-        else: parts.append(len(q)*advantage_loss(log_probs, mask, q*(r - (greedy[i] if baseline == "greedy" else baseline)), "text"))
+            parts.append(len(q)*_advantage_loss(log_probs, mask, q*base, "text"))
+        else: parts.append(len(q)*_advantage_loss(log_probs, mask, q*(r - (greedy[i] if baseline == "greedy" else baseline)), "text"))
     found, = torch.autograd.grad(sum(parts)/2, net.table)
     assert torch.allclose(found, true_gradient(net), atol=1e-5)
 
@@ -87,23 +87,23 @@ def test_baselines_make_the_gradient_quieter():
     def variance(advantages):
         out = []
         for i in range(120):
-            drawn, greedy = draw_texts(net, BATCH, torch_rng(i), "greedy", 4, LENGTH)
-            value = torch.from_numpy(reward_texts(net, drawn, [r for r in BATCH["references"] for _ in range(4)], REWARDS)["reward"]).float().view(2, 4)
-            base = torch.from_numpy(reward_texts(net, greedy, BATCH["references"], REWARDS)["reward"]).float()[:, None]
-            loss = advantage_loss(scored_log_probs(net, BATCH, drawn, 4), drawn.mask, advantages(value, base).flatten(), "text")
+            drawn, greedy = _draw_texts(net, BATCH, torch_rng(i), "greedy", 4, LENGTH)
+            value = torch.from_numpy(_reward_texts(net, drawn, [r for r in BATCH["references"] for _ in range(4)], REWARDS)["reward"]).float().view(2, 4)
+            base = torch.from_numpy(_reward_texts(net, greedy, BATCH["references"], REWARDS)["reward"]).float()[:, None]
+            loss = _advantage_loss(_scored_log_probs(net, BATCH, drawn, 4), drawn.mask, advantages(value, base).flatten(), "text")
             out.append(torch.autograd.grad(loss, net.table)[0])
         return torch.stack(out).var(0).sum()
     none = variance(lambda v, b: v)
-    assert variance(lambda v, b: v - leave_one_out_baseline(v)) < none and variance(lambda v, b: v - b) < none
+    assert variance(lambda v, b: v - _leave_one_out_baseline(v)) < none and variance(lambda v, b: v - b) < none
 
 
 def test_the_loss_counts_words_up_to_and_including_the_first_end():
     log_probs = torch.tensor([[-1., -2., -4.], [-1., -1., -1.]])
     mask = torch.tensor([[True, True, False], [True, True, True]])
     advantage = torch.tensor([1., -2.])
-    assert advantage_loss(log_probs, mask, advantage) == -(1*-3 + -2*-3)/5
-    assert advantage_loss(log_probs, mask, advantage, "text") == -(1*-3 + -2*-3)/2
-    with pytest.raises(InputError, match="unknown per"): advantage_loss(log_probs, mask, advantage, "batch")
+    assert _advantage_loss(log_probs, mask, advantage) == -(1*-3 + -2*-3)/5
+    assert _advantage_loss(log_probs, mask, advantage, "text") == -(1*-3 + -2*-3)/2
+    with pytest.raises(InputError, match="unknown per"): _advantage_loss(log_probs, mask, advantage, "batch")
 
 
 def test_rewards_are_asked_without_gradients_and_alike_for_drawn_and_greedy_texts():
@@ -144,7 +144,7 @@ def test_cider_with_the_end_as_a_word_sees_that_a_text_was_cut():
 
 def test_repetition_and_length_are_watched():
     rows = torch.tensor([[4, 5, 4, 5, EOS], [4, 5, EOS, PAD, PAD], [EOS, PAD, PAD, PAD, PAD]])
-    assert np.isclose(repeated_pairs(Generated(rows, torch.zeros(3, 5), rows != PAD)), (1/3 + 0 + 0)/3)
+    assert np.isclose(_repeated_pairs(Generated(rows, torch.zeros(3, 5), rows != PAD)), (1/3 + 0 + 0)/3)
     net = Chain()
     net.table.data[:, :, EOS] = -50
     found = self_critical(net, BATCH, REWARDS, torch_rng(0), samples=2, length=4)
@@ -242,5 +242,5 @@ def test_every_part_of_a_network_keeps_its_own_mode():
     modes = [m.training for m in net.modules()]
     drawn = net.generate({"features": torch.eye(2)[:, None].contiguous()}, 4, sample=torch_rng(0))
     assert [m.training for m in net.modules()] == modes
-    scored_log_probs(net, {"features": torch.eye(2)[:, None].contiguous()}, drawn, 1)
+    _scored_log_probs(net, {"features": torch.eye(2)[:, None].contiguous()}, drawn, 1)
     assert [m.training for m in net.modules()] == modes and not all(modes)

@@ -93,11 +93,11 @@ def test_the_index_says_what_the_registries_say(monkeypatch):
     from invariant_metrics.commands import score_commands as score
     from invariant_metrics.invariants.invariant import invariant_cards, invariants
     from invariant_metrics.metrics.metric import metric_cards, metric_homes, metrics
-    present = score.weights_present()
+    present = score._weights_present()
     assert json.loads(score._index_path().read_text())["homes"] == metric_homes(), "run write_index of invariant_metrics.commands.score_commands in a new process"
     for kind, registry, cards in (("metrics", metrics, metric_cards()), ("invariants", invariants, invariant_cards())):
         def ours(row): return str(getattr(registry.entries[row["name"]], "__module__", "invariant_metrics.")).startswith("invariant_metrics.")
         with monkeypatch.context() as patch:
             patch.delitem(sys.modules, f"invariant_metrics.{kind}.base") # as in a new process
-            stored = score.every_card(kind, present)
+            stored = score._every_card(kind, present)
         assert sorted(stored, key=str) == sorted(filter(ours, cards), key=str), "run write_index of invariant_metrics.commands.score_commands in a new process"

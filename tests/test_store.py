@@ -18,7 +18,7 @@ from invariant_metrics.encoders.encoder import Encoder, FasterEncoder, Preproces
 from invariant_metrics.files import digest
 from invariant_metrics.metrics.metric import get_metric
 from invariant_metrics.encoders.cache import cached_tensors, clear_cache, list_cache
-from invariant_metrics.encoders.store import FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, encoder_settings
+from invariant_metrics.encoders.store import FeatureStore, _from_bytes, _image_rows, _stacks, checked_features, _encoder_settings
 from invariant_metrics.encoders.store import extract_features, load_features, save_features
 
 N, SHARD, BATCH = 20, 8, 4
@@ -269,7 +269,7 @@ class Opaque:
     def __call__(self, rgb): return rgb[..., :self.size, :self.size]
 
 
-def keys(encoder, layer=None): return encoder_settings(encoder, layer)
+def keys(encoder, layer=None): return _encoder_settings(encoder, layer)
 
 
 def test_the_key_holds_what_shapes_a_feature():
@@ -477,17 +477,17 @@ def test_stacks_sent_ahead_as_bytes_give_the_same_rows(size, tmp_path):
 
 
 def test_faster_ways_are_in_keys_and_signatures_and_the_encoder_stays_as_it_is(folder, monkeypatch):
-    from invariant_metrics.scoring.sides import check_origin
+    from invariant_metrics.scoring.sides import _check_origin
     net, compiled = get_encoder("embedded", size=16), []
-    before, exact = encoder_settings(net), extract_features(folder, net)
+    before, exact = _encoder_settings(net), extract_features(folder, net)
     monkeypatch.setattr(torch, "compile", lambda f: (compiled.append(f), f)[1])
     ways = [FasterEncoder(net, "bfloat16"), FasterEncoder(net, channels_last=True), FasterEncoder(net, compiled=True)]
-    keys = [digest(encoder_settings(x)) for x in ways]
-    assert len({*keys, digest(before)}) == 4 and len(compiled) == 1 and encoder_settings(net) == before
+    keys = [digest(_encoder_settings(x)) for x in ways]
+    assert len({*keys, digest(before)}) == 4 and len(compiled) == 1 and _encoder_settings(net) == before
     for way, far in zip(ways, (.05, 1e-5, 0)):
         assert (extract_features(folder, way) - exact).abs().max() <= far*exact.abs().max()
-        with pytest.raises(InputError, match="another encoder"): check_origin(get_metric("fd", encoder=net), way.signature, "rows.safetensors")
+        with pytest.raises(InputError, match="another encoder"): _check_origin(get_metric("fd", encoder=net), way.signature, "rows.safetensors")
     trained = get_encoder("embedded", size=16)
     with torch.no_grad(): next(trained.parameters()).view(-1)[0] += 1e-4
-    assert digest(encoder_settings(FasterEncoder(trained, "bfloat16"))) != keys[0]
+    assert digest(_encoder_settings(FasterEncoder(trained, "bfloat16"))) != keys[0]
     with pytest.raises(InputError, match="unknown precision"): FasterEncoder(net, "int8")

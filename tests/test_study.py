@@ -19,11 +19,11 @@ from invariant_metrics.core import InputError, Signature, progress, torch_rng
 from invariant_metrics.data.photos import cut_tiles, folder_photos
 from invariant_metrics.experiments import work
 from invariant_metrics.invariants.invariant import Invariant
-from invariant_metrics.studies.improvement import relative_improvement
-from invariant_metrics.studies.search import StudyResult, steps_done, train_systems
+from invariant_metrics.studies.improvement import _relative_improvement
+from invariant_metrics.studies.search import StudyResult, _steps_done, train_systems
 from invariant_metrics.studies.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
 from invariant_metrics.studies.tasks import StudyTask, make_plan, register_task, study_tasks
-from invariant_metrics.studies.colorizers import blurred_color, outline_auc, scene_pictures
+from invariant_metrics.studies.colorizers import _blurred_color, _outline_auc, _scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 
 TINY = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=16, batch=4, reps=20)
@@ -83,14 +83,14 @@ def test_a_study_holds_every_system_control_metric_and_reading(study):
 def test_improvements_follow_from_the_results(study):
     value = study.results.set_index(["system", "alpha", "seed", "metric"])["value"]
     for row in study.improvements[study.improvements["reading"] == "selected"].itertuples():
-        per_seed = [relative_improvement(value["baseline", 0.0, s, row.metric], value[row.system, row.alpha, s, row.metric], row.higher_is_better) for s in (0, 1)]
+        per_seed = [_relative_improvement(value["baseline", 0.0, s, row.metric], value[row.system, row.alpha, s, row.metric], row.higher_is_better) for s in (0, 1)]
         assert row.improvement == pytest.approx(np.mean(per_seed), abs=1e-12)
         assert row.ci_low <= row.improvement <= row.ci_high
 
 
 @pytest.mark.parametrize("base, new, higher, says", [(10.0, 8.0, False, 0.2), (10.0, 12.0, False, -0.2), (20.0, 21.0, True, 0.05), (-2.0, -1.0, True, 0.5)])
 def test_signs_by_hand(base, new, higher, says):
-    assert relative_improvement(base, new, higher) == pytest.approx(says)
+    assert _relative_improvement(base, new, higher) == pytest.approx(says)
 
 
 def test_the_saturation_curve_passes_through_the_baseline(study):
@@ -171,7 +171,7 @@ def test_unwritable_folder_is_one_line(tmp_path):
 
 def test_no_scene_is_in_two_parts():
     plan = make_plan({"seeds": 1}, TINY)
-    parts = scene_pictures(plan, list(item_ranges(TINY)))
+    parts = _scene_pictures(plan, list(item_ranges(TINY)))
     numbers = [set(p.names) for p in parts.values()]
     assert sum(map(len, numbers)) == len(set.union(*numbers)) == TINY.train + TINY.validation + TINY.test
     flat = torch.cat([p.rgb.flatten(1) for p in parts.values()])
@@ -194,7 +194,7 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
         all_ended() # its workers too
         assert not (tmp_path/"b"/"study.json").exists() and units <= len(results()) < units + 3
     done = {p: p.stat().st_mtime_ns for p in results()}
-    begun, bars = steps_done(tmp_path/"b"), []
+    begun, bars = _steps_done(tmp_path/"b"), []
     def noted(**options):
         bar = progress(**options)
         bars.append((bar, bar.n))
@@ -203,7 +203,7 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
         patch.setattr(work, "progress", noted)
         train_systems(tmp_path/"b", SETTINGS, size=TINY, workers=0)
     assert begun >= TINY.pretrain + len(done)*TINY.steps and bars[0][1] == begun # the bar goes on where it was,
-    assert bars[0][0].n == bars[0][0].total == steps_done(tmp_path/"b")            # and comes to its end
+    assert bars[0][0].n == bars[0][0].total == _steps_done(tmp_path/"b")            # and comes to its end
     assert len(done) >= 3 and all(p.stat().st_mtime_ns == t for p, t in done.items())
     equal(study.folder, tmp_path/"b")
 
@@ -231,8 +231,8 @@ def test_outlines_that_people_drew_are_where_color_changes():
     root = data_path("bsds500/images").parent
     photos = folder_photos(root/"images", False, root/"segmentations")[:12]
     tiles = cut_tiles(photos, 32, 4, 0, root/"segmentations")
-    made = {"truth": tiles.rgb, "pale": scale_chroma(tiles.rgb, 0.6), "blurred": blurred_color(tiles.rgb), "gray": scale_chroma(tiles.rgb, 0.0)}
-    found = {name: outline_auc(rgb, tiles.regions).mean().item() for name, rgb in made.items()}
+    made = {"truth": tiles.rgb, "pale": scale_chroma(tiles.rgb, 0.6), "blurred": _blurred_color(tiles.rgb), "gray": scale_chroma(tiles.rgb, 0.0)}
+    found = {name: _outline_auc(rgb, tiles.regions).mean().item() for name, rgb in made.items()}
     assert found["truth"] == pytest.approx(found["pale"], abs=0.01) and found["gray"] == pytest.approx(0.5, abs=0.01)
     assert found["truth"] > found["blurred"] + 0.02 > 0.52
 

@@ -15,13 +15,13 @@ from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
 from invariant_metrics.encoders.encoder import Encoder, Preprocess
-from invariant_metrics.encoders.inception import TAPS
+from invariant_metrics.encoders.inception import _TAPS
 from invariant_metrics.people.assign import assign
-from invariant_metrics.people.styles import INCEPTION_LAYERS, StyleAgreement, corrected_interval
-from invariant_metrics.people.styles import corrected_replicates, distance_replicates, frechet_paired
-from invariant_metrics.people.styles import kid_paired, label_counts, layer_differences
-from invariant_metrics.people.styles import read_styles, real_side, row_correlation
-from invariant_metrics.people.styles import style_agreement, style_features, style_images, style_labels
+from invariant_metrics.people.styles import _INCEPTION_LAYERS, StyleAgreement, _corrected_interval
+from invariant_metrics.people.styles import _corrected_replicates, _distance_replicates, _frechet_paired
+from invariant_metrics.people.styles import _kid_paired, _label_counts, layer_differences
+from invariant_metrics.people.styles import _read_styles, _real_side, _row_correlation
+from invariant_metrics.people.styles import style_agreement, _style_features, _style_images, _style_labels
 from invariant_metrics.people.styles import style_study, table_one
 
 sys.path.insert(0, str(Path(__file__).parent.parent/"benchmarks"))
@@ -49,8 +49,8 @@ def agreement(**options) -> StyleAgreement:
 
 def test_kid_oracle():
     "X = {(1,0),(0,1)}, Y = {(1,1),(2,0)}: 1.125 by hand."
-    side = real_side(torch.tensor([[1., 1], [2, 0]]).double(), ones(2))
-    assert kid_paired(torch.eye(2).double(), side, ones(2)).item() == pytest.approx(1.125, abs=1e-12)
+    side = _real_side(torch.tensor([[1., 1], [2, 0]]).double(), ones(2))
+    assert _kid_paired(torch.eye(2).double(), side, ones(2)).item() == pytest.approx(1.125, abs=1e-12)
 
 
 def exactly(n: int, mean, cov, seed: int) -> np.ndarray:
@@ -67,11 +67,11 @@ def test_fid_of_closed_form_gaussians():
     expected = 5 + (1 - 2)**2 + (2 - 1)**2 + (3 - 1)**2
     for x, y in ((a, b), (b, a)):
         x, y = torch.from_numpy(x), torch.from_numpy(y)
-        assert frechet_paired(x, real_side(y, ones(len(y))), ones(len(x))).item() == pytest.approx(expected, abs=1e-6)
+        assert _frechet_paired(x, _real_side(y, ones(len(y))), ones(len(x))).item() == pytest.approx(expected, abs=1e-6)
     full = np.array([[2., 1, 0], [1, 2, 0.5], [0, 0.5, 1]])
     a = torch.from_numpy(exactly(25, [1., 2, 0], full, 0))
     root = 5 + np.trace(full + np.diag([4., 1, 1]) - 2*sqrtm(full @ np.diag([4., 1, 1])).real)
-    assert frechet_paired(a, real_side(torch.from_numpy(b), ones(40)), ones(25)).item() == pytest.approx(root, abs=1e-6)
+    assert _frechet_paired(a, _real_side(torch.from_numpy(b), ones(40)), ones(25)).item() == pytest.approx(root, abs=1e-6)
 
 
 @pytest.mark.parametrize("inputs, photos, width", [(25, 40, 300), (25, 12, 8), (8, 60, 3)])
@@ -80,9 +80,9 @@ def test_weighted_distances_are_those_of_resampled_rows(inputs, photos, width):
     g = rng(0, width)
     x, y = g.standard_normal((inputs, width)) + 3, g.standard_normal((photos, width)) + 3
     u, v = (bootstrap_weights(n, 4, rng(1, n)) for n in (inputs, photos))
-    sides = {copies: real_side(torch.from_numpy(y), torch.from_numpy(v).double(), copies) for copies in ("keep", "drop")}
-    fid, kid = frechet_paired(torch.from_numpy(x), sides["keep"], torch.from_numpy(u).double()), {}
-    for copies, side in sides.items(): kid[copies] = kid_paired(torch.from_numpy(x), side, torch.from_numpy(u).double(), copies)
+    sides = {copies: _real_side(torch.from_numpy(y), torch.from_numpy(v).double(), copies) for copies in ("keep", "drop")}
+    fid, kid = _frechet_paired(torch.from_numpy(x), sides["keep"], torch.from_numpy(u).double()), {}
+    for copies, side in sides.items(): kid[copies] = _kid_paired(torch.from_numpy(x), side, torch.from_numpy(u).double(), copies)
     for r in range(4):
         at, other = np.repeat(np.arange(inputs), u[r]), np.repeat(np.arange(photos), v[r])
         a, b = x[at], y[other]
@@ -100,8 +100,8 @@ def test_copies_push_kid_up_and_dropping_them_does_not():
     features, _ = study()
     x, y = features["layer"]
     u, v = (torch.from_numpy(bootstrap_weights(n, 2000, rng(0, n))).double() for n in (25, 40))
-    value = kid_paired(x[2], real_side(y, ones(40)), ones(25)).item()
-    mean = {copies: kid_paired(x[2], real_side(y, v, copies), u, copies).numpy() for copies in ("keep", "drop")}
+    value = _kid_paired(x[2], _real_side(y, ones(40)), ones(25)).item()
+    mean = {copies: _kid_paired(x[2], _real_side(y, v, copies), u, copies).numpy() for copies in ("keep", "drop")}
     error = mean["drop"].std()/np.sqrt(2000)
     assert abs(mean["drop"].mean() - value) < 4*error < mean["keep"].mean() - value
 
@@ -110,7 +110,7 @@ def test_hype_style_by_hand_and_equal_label_counts():
     "Mean and sum put styles in one order when labels are equally many; the sum refuses other counts."
     frame = pd.DataFrame([("a", "x", "s", 1), ("b", "y", "s", 1), ("c", "z", "s", 0), ("a", "y", "t", 0), ("b", "x", "t", 0), ("c", "x", "t", 1)],
                          columns=["evaluator", "input", "style", "label"])
-    total, count = label_counts(style_labels(frame), ["s", "t"], ["x", "y", "z"])
+    total, count = _label_counts(_style_labels(frame), ["s", "t"], ["x", "y", "z"])
     assert (total.sum(1)/count.sum(1)).tolist() == pytest.approx([2/3, 1/3]) and total.sum(1).tolist() == [2, 1]
     features, labels = study()
     means, sums = (style_agreement(features, labels, STYLES, INPUTS, reps=50, how=how) for how in ("mean", "sum"))
@@ -128,9 +128,9 @@ def test_labels_come_in_several_forms(tmp_path):
     words = labels.assign(label=np.where(labels["label"] == 1, "real", "generated"))
     photos = pd.DataFrame({"evaluator": ["e"]*2, "input": ["", "p"], "style": ["", "real"], "label": [1, 0]})
     for given in (tmp_path/"labels.csv", item, read, words, pd.concat([labels, photos]), type("Labels", (), {"frame": read})):
-        means = [style_labels(one).groupby("style")["label"].mean() for one in (given, labels)]
+        means = [_style_labels(one).groupby("style")["label"].mean() for one in (given, labels)]
         pd.testing.assert_series_equal(*means)
-    total, count = label_counts(style_labels(labels), STYLES, INPUTS)
+    total, count = _label_counts(_style_labels(labels), STYLES, INPUTS)
     assert total.sum() == labels["label"].sum() and set(count.ravel()) == {1}
 
 
@@ -164,11 +164,11 @@ def test_positive_r_means_agreement_whatever_the_direction():
 
 def test_correlations_are_scipys():
     a, b = rng(0, "a").integers(5, size=(3, 12)).astype(float), rng(0, "b").standard_normal((3, 12))
-    assert row_correlation(a, b) == pytest.approx([stats.pearsonr(*z)[0] for z in zip(a, b)])
-    assert row_correlation(a, b, "spearman") == pytest.approx([stats.spearmanr(*z)[0] for z in zip(a, b)])
-    assert np.isnan(row_correlation(np.ones(4), b[0, :4]))
+    assert _row_correlation(a, b) == pytest.approx([stats.pearsonr(*z)[0] for z in zip(a, b)])
+    assert _row_correlation(a, b, "spearman") == pytest.approx([stats.spearmanr(*z)[0] for z in zip(a, b)])
+    assert np.isnan(_row_correlation(np.ones(4), b[0, :4]))
     same = rng(0, "same").random((200, 1)).repeat(6, 1)
-    assert (same != same.mean(-1, keepdims=True)).any() and np.isnan(row_correlation(same, b[:1, :6])).all() # a mean that is off by a rounding is no spread
+    assert (same != same.mean(-1, keepdims=True)).any() and np.isnan(_row_correlation(same, b[:1, :6])).all() # a mean that is off by a rounding is no spread
 
 
 def test_replicates_are_paired_seeded_and_shared():
@@ -244,8 +244,8 @@ def test_the_corrected_correlation_is_free_of_the_noise_of_few_inputs():
         g = rng(seed, "noisy")
         u = np.concatenate([np.ones((1, 25)), bootstrap_weights(25, 100, g)])
         a, b = (u @ (np.linspace(-1.5, 1.5, 20)[:, None] + 2*g.standard_normal((20, 25))).T/25 for _ in range(2))
-        r = row_correlation(a, b)
-        found.append((np.median(r[1:]), r[0], corrected_replicates(a, b)[0]))
+        r = _row_correlation(a, b)
+        found.append((np.median(r[1:]), r[0], _corrected_replicates(a, b)[0]))
     median, r, fixed = np.mean(found, 0)
     assert median < 0.78 < r < 0.88 and fixed == pytest.approx(1, abs=0.03)
 
@@ -255,7 +255,7 @@ def test_undefined_replicates_count_as_the_worst():
     g = rng(0, "nothing")
     u = np.concatenate([np.ones((1, 25)), bootstrap_weights(25, 200, g)])
     a, b = (u @ g.standard_normal((20, 25)).T/25 for _ in range(2))
-    ci = corrected_interval(corrected_replicates(a, b)[1:])
+    ci = _corrected_interval(_corrected_replicates(a, b)[1:])
     assert (ci.low, ci.high) == (-1, 1)
 
 
@@ -273,13 +273,13 @@ def coverage(studies: int, blind: float, noise: float, reps: int = 150) -> dict[
     "How often intervals from 25 inputs hold the correlation that infinitely many would give."
     hits, quality, hidden = {"percentile": 0, "corrected": 0}, np.linspace(-1.5, 1.5, 20), blind*rng(0, "hidden").standard_normal(20)
     chance = lambda hard: 1/(1 + np.exp(-(quality[:, None] + hidden[:, None] + 0.5*hard)))
-    truth = row_correlation(chance(rng(0, "hard").standard_normal(4000)).mean(1), quality)
+    truth = _row_correlation(chance(rng(0, "hard").standard_normal(4000)).mean(1), quality)
     for seed in range(studies):
         g = rng(seed, "coverage")
         said, score = g.binomial(3, chance(g.standard_normal(25)))/3, quality[:, None] + noise*g.standard_normal((20, 25))
         u = np.concatenate([np.ones((1, 25)), bootstrap_weights(25, reps, g)])
-        low, high = np.quantile(row_correlation(u @ said.T, u @ score.T)[1:], [0.025, 0.975])
-        ci = corrected_interval(corrected_replicates(u @ said.T, u @ score.T)[1:])
+        low, high = np.quantile(_row_correlation(u @ said.T, u @ score.T)[1:], [0.025, 0.975])
+        ci = _corrected_interval(_corrected_replicates(u @ said.T, u @ score.T)[1:])
         hits["percentile"] += low <= truth <= high
         hits["corrected"] += ci.low <= truth <= ci.high
     return {name: n/studies for name, n in hits.items()}
@@ -303,21 +303,21 @@ def folders(tmp_path_factory):
 
 def test_munit_folders_from_pictures_to_table(folders):
     "style/input.png and a folder of real pictures beside them: features at the encoder's layers, correlations, table, figure."
-    pictures = read_styles(folders, folders/"real")
+    pictures = _read_styles(folders, folders/"real")
     assert pictures.styles == ("s0", "s1", "s2", "s3") and pictures.inputs == tuple(f"i{k}" for k in range(5))
-    features = style_features(pictures, "embedded", layers=["stage1", "embedding"])
+    features = _style_features(pictures, "embedded", layers=["stage1", "embedding"])
     assert [tuple(x.shape) for x, _ in features.values()] == [(4, 5, 24), (4, 5, 64)] and features["stage1"][1].shape == (5, 24)
     labels = simulate_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
     found = style_agreement(features, labels, pictures.styles, pictures.inputs, reps=30)
     assert table_one(found).shape == (2, 2)
     small = pictures.only(["i3", "i1"])
     assert small.inputs == ("i3", "i1") and (small.images["s2"][0] == pictures.images["s2"][3]).all()
-    with pytest.raises(InputError, match="unknown layer of embedded 'pool3'"): style_features(pictures, "embedded", layers=["pool3"])
+    with pytest.raises(InputError, match="unknown layer of embedded 'pool3'"): _style_features(pictures, "embedded", layers=["pool3"])
 
 
 def test_folders_are_studied_in_python_and_by_the_command_alike(folders, tmp_path, capsys):
     "The folder of real pictures and whether they are drawn again are two things, each with its own name."
-    pictures = read_styles(folders, folders/"real")
+    pictures = _read_styles(folders, folders/"real")
     labels = simulate_labels(assign(pictures.inputs, pictures.styles, 8, 5), dict(zip(pictures.styles, (0.9, 0.7, 0.3, 0.1))))
     labels.to_csv(tmp_path/"labels.csv", index=False)
     for flag, fixed in (([], False), (["--fixed-real"], True)):
@@ -332,9 +332,9 @@ def test_folders_are_studied_in_python_and_by_the_command_alike(folders, tmp_pat
 
 def test_missing_inputs_and_folders_are_listed(folders, tmp_path):
     arrays = torch.rand(2, 5, 3, 24, 24)
-    with pytest.raises(InputError, match="style b lacks 2 of 5 inputs: 3, 4"): style_images({"a": arrays[0], "b": arrays[1][:3]}, arrays[0])
-    with pytest.raises(InputError, match="holds no folders"): read_styles(folders/"s0", folders/"real")
-    with pytest.raises(InputError, match="no folder"): read_styles(tmp_path/"none", folders/"real")
+    with pytest.raises(InputError, match="style b lacks 2 of 5 inputs: 3, 4"): _style_images({"a": arrays[0], "b": arrays[1][:3]}, arrays[0])
+    with pytest.raises(InputError, match="holds no folders"): _read_styles(folders/"s0", folders/"real")
+    with pytest.raises(InputError, match="no folder"): _read_styles(tmp_path/"none", folders/"real")
 
 
 class Stub(Encoder):
@@ -345,14 +345,14 @@ class Stub(Encoder):
 
 def test_the_paper_s_layers_are_those_of_inception():
     "pool1 and pool2 after the first two pools, pre-aux before the auxiliary classifier, pool3 at the end; logits are left out."
-    assert {name: TAPS[layer] for name, layer in INCEPTION_LAYERS.items()} == {"pool1": "MaxPool_1", "pool2": "MaxPool_2", "pre-aux": "Mixed_6e",
+    assert {name: _TAPS[layer] for name, layer in _INCEPTION_LAYERS.items()} == {"pool1": "MaxPool_1", "pool2": "MaxPool_2", "pre-aux": "Mixed_6e",
                                                                                "pool3": "Mixed_7c"}
-    features = style_features(style_images({"a": torch.rand(1, 3, 32, 32)}, torch.rand(1, 3, 32, 32)), Stub())
+    features = _style_features(_style_images({"a": torch.rand(1, 3, 32, 32)}, torch.rand(1, 3, 32, 32)), Stub())
     assert {name: int(x[0, 0, 0]) for name, (x, _) in features.items()} == {"pool1": 64, "pool2": 192, "pre-aux": 768, "pool3": 2048}
 
 
 def test_scores_of_a_distance_come_in_the_order_of_styles():
     features, _ = study()
     x, y = features["layer"]
-    drawn = distance_replicates("FID", x, real_side(y, ones(40)), ones(25))
+    drawn = _distance_replicates("FID", x, _real_side(y, ones(40)), ones(25))
     assert drawn.shape == (1, 6) and (np.diff(drawn[0]) > 0).all()

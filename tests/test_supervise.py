@@ -23,7 +23,7 @@ from invariant_metrics.models.multiplexed import LClip, tiny_lclip
 from invariant_metrics.models.text_networks import EOS, Generated, TextGenerator, Vocabulary
 from invariant_metrics.training.loop import Optim, Turn, fit
 from invariant_metrics.training.rewards import ClipReward, mixed_reward
-from invariant_metrics.training.self_critical import RepetitionAlarm, SelfCriticalLoss, mix_rewards, reward_texts, self_critical
+from invariant_metrics.training.self_critical import RepetitionAlarm, SelfCriticalLoss, mix_rewards, _reward_texts, self_critical
 from invariant_metrics.training.text_training import text_batches
 from invariant_metrics.worlds.scene_captions import caption_truth, relation_captions, scene_relations
 from invariant_metrics.worlds.scenes import make_scenes
@@ -82,7 +82,7 @@ def test_the_baseline_is_that_of_the_mixture():
     apart = sum(weight*loss({name: (reward, 1.0)}) for name, (reward, weight) in mixture.items())
     assert torch.isclose(loss(mixture), apart, atol=1e-6)
     greedy = net.generate(BATCH, 5)
-    both = reward_texts(net, greedy, PEOPLE, mixture, VIEWS)
+    both = _reward_texts(net, greedy, PEOPLE, mixture, VIEWS)
     assert all(abs(both[name]).sum() > 0 for name in mixture) # the greedy texts get something from either part
     half_blind = dict(mixture)
     clip, weight = half_blind["l-clipscore"]
@@ -132,7 +132,7 @@ def test_the_alarm_rings_where_a_captioner_is_made_to_repeat(capfd):
 def test_unfinished_texts_are_judged_without_an_end():
     tokens = torch.tensor([[4, 5, EOS], [4, 5, 5]])
     texts = Generated(tokens, torch.zeros(2, 3), torch.ones(2, 3, dtype=torch.bool))
-    found = reward_texts(Chain(), texts, [PEOPLE[0]]*2, mixed_reward(0.5, compass(), PEOPLE), VIEWS[:1]*2)
+    found = _reward_texts(Chain(), texts, [PEOPLE[0]]*2, mixed_reward(0.5, compass(), PEOPLE), VIEWS[:1]*2)
     assert set(found) == {"cider-d", "l-clipscore", "reward"} and np.isfinite(found["reward"]).all()
 
 
@@ -159,7 +159,7 @@ def tiny(monkeypatch, tmp_path):
     quick = runs.RECIPES["quick"]
     small = replace(quick, likelihood=replace(quick.likelihood, steps=8), reward=replace(quick.reward, steps=5), scenes=(24, 8), longest=14)
     monkeypatch.setitem(runs.RECIPES, "quick", small)
-    study.study_parts.cache_clear()
+    study._study_parts.cache_clear()
     return tmp_path
 
 
@@ -249,12 +249,12 @@ def test_the_exact_judge_counts_what_is_kept_and_what_is_false():
     scenes = make_scenes(40, 32, seed=3)
     for i in range(40):
         truth, told, stands = caption_truth(scenes, i), relation_captions(scenes, i), scene_relations(scenes, i)
-        found = runs.exact_judgments([told[0], f"{told[0]} and {told[1]}", f"{told[0]} and a zebra", "the the"], [truth]*4, [stands]*4)
+        found = runs._exact_judgments([told[0], f"{told[0]} and {told[1]}", f"{told[0]} and a zebra", "the the"], [truth]*4, [stands]*4)
         assert found["kept-relations"][0] >= 1 and found["kept-relations"][3] == 0 and found["false-claims"].tolist()[:2] == [0, 0]
         assert found["kept-relations"][1] == found["kept-relations"][0] # the same relation from the other side is the same relation
         assert found["true-all"][0] == 1 and found["true-all"][3] == 0
     thing = next(n for n in ("car", "boat", "ball", "tree") if n not in truth.objects)
-    assert runs.exact_judgments([f"a red {thing}"], [truth], [stands])["false-claims"][0] == 2 # neither the thing nor its color
+    assert runs._exact_judgments([f"a red {thing}"], [truth], [stands])["false-claims"][0] == 2 # neither the thing nor its color
 
 
 def test_a_relation_is_true_of_the_thing_that_is_named():
@@ -269,7 +269,7 @@ def test_a_relation_is_true_of_the_thing_that_is_named():
             of_noun = {color for n, color in truth.attributes if n == noun}
             right = {s[1] for s, r, o in stands if (s[0], r, o[0]) == (noun, relation, other)}
             texts = [f"a {color} {noun} is {relation} a {other}" for color in sorted(of_noun)]
-            judged = runs.exact_judgments(texts, [truth]*len(texts), [stands]*len(texts))
+            judged = runs._exact_judgments(texts, [truth]*len(texts), [stands]*len(texts))
             assert judged["kept-relations"].tolist() == [float(color in right) for color in sorted(of_noun)]
             assert judged["false-claims"].tolist() == [float(color not in right) for color in sorted(of_noun)]
             wrong += len(of_noun - right)
@@ -296,7 +296,7 @@ def test_own_judge_advantage_cancels_what_both_judges_see():
     class Told:
         seeds, n = range(1), 4
         def values(self, system, metric):
-            better = {study.LIKELIHOOD: 0.0, "one": 3.0, "other": 1.0}[system]
+            better = {study._LIKELIHOOD: 0.0, "one": 3.0, "other": 1.0}[system]
             return np.full((1, 3), better + (0.25 if system == metric else 0.0))
     own, others = study._advantage(Told(), "one", "other")
     assert np.allclose(own - others, 0.25)

@@ -15,10 +15,10 @@ from tiny_networks import WORDS, save_tiny
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.encoders import text_encoder as text_module
 from invariant_metrics.encoders.encoder import get_encoder
-from invariant_metrics.encoders.text_encoder import FAMILY, bert, layer_names, runs, text_place, thirds
+from invariant_metrics.encoders.text_encoder import FAMILY, bert, _layer_names, runs, text_place, thirds
 from invariant_metrics.encoders.weights import PUBLIC, get_card
 from invariant_metrics.metrics.metric import Rows, extract, get_metric, metric_cards
-from invariant_metrics.metrics.bert_frechet import rooted_distance, rooted_estimate
+from invariant_metrics.metrics.bert_frechet import _rooted_distance, _rooted_estimate
 from invariant_metrics.scoring.inference import bootstrap_counts, score_rows
 
 LOOSE = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -64,7 +64,7 @@ def by_definition(hidden, layer):
     return hidden[-1][0].mean(0) if layer.endswith("mean") else hidden[-1][0, 0]
 
 
-@pytest.mark.parametrize("layer", layer_names(4))
+@pytest.mark.parametrize("layer", _layer_names(4))
 @pytest.mark.parametrize("query", [None, "is the cat red"])
 def test_every_layer_is_the_librarys_own(mini, encoder, layer, query):
     items = TEXTS if query is None else [(query, t) for t in TEXTS]
@@ -342,7 +342,7 @@ def test_queries_must_be_what_the_signature_says(mini):
 
 def test_a_shallow_model_has_no_last_four(tmp_path):
     save_mini(tmp_path, layers=3)
-    assert "last4" not in layer_names(3) and bert(tmp_path).layers[-1] == "last"
+    assert "last4" not in _layer_names(3) and bert(tmp_path).layers[-1] == "last"
     with pytest.raises(InputError, match="four layers"): get_metric("fbd-4", weights=str(tmp_path))
     save_mini(tmp_path/"two", layers=2)
     with pytest.raises(InputError, match="three layers"): get_metric("fbd-layers", weights=str(tmp_path/"two"))
@@ -351,7 +351,7 @@ def test_a_shallow_model_has_no_last_four(tmp_path):
 def test_influence_of_the_rooted_sum_is_its_derivative():
     g = torch.Generator().manual_seed(0)
     p, t = torch.randn(60, 6, generator=g).double(), (1.3*torch.randn(50, 6, generator=g) + 0.4).double()
-    found = rooted_estimate(p, t, matched=False, clusters=None, seed=0, layers=2)
+    found = _rooted_estimate(p, t, matched=False, clusters=None, seed=0, layers=2)
     def shifted(i, e, side):  # the distance of the moments moved towards text i: mean + e·c, covariance + e·(ccᵀ − covariance)
         total = 0
         for pair in zip(p.chunk(2, 1), t.chunk(2, 1)):
@@ -369,9 +369,9 @@ def test_influence_of_the_rooted_sum_is_its_derivative():
 
 def test_a_layer_at_distance_nothing_has_no_interval():
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)).double()
-    found = rooted_estimate(x, torch.cat([x[:, :2], 2*x[:, 2:]], 1), matched=False, clusters=None, seed=0, layers=2)
+    found = _rooted_estimate(x, torch.cat([x[:, :2], 2*x[:, 2:]], 1), matched=False, clusters=None, seed=0, layers=2)
     assert found.pred is None and found.se is None and "no interval" in found.notes[-1]
-    assert rooted_distance(x, x, layers=2) == 0
+    assert _rooted_distance(x, x, layers=2) == 0
 
 
 def test_the_interval_of_the_rooted_sum_agrees_with_the_bootstrap(mini):

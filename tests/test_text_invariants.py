@@ -11,7 +11,7 @@ from invariant_metrics.words import split_words
 from invariant_metrics.invariants.invariant import epsilon, get_invariant, inputs_of, invariant_names
 from invariant_metrics.invariants.entities import FORMS
 from invariant_metrics.invariants.paraphrase import PairReader
-from invariant_metrics.invariants.soft_text import MODES, SoftTexts
+from invariant_metrics.invariants.soft_text import _MODES, SoftTexts
 from invariant_metrics.invariants.text_readers import TAGS, with_ends
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.scoring.score import score
@@ -98,7 +98,7 @@ def test_equal_texts_have_no_violation_and_others_have_one(g):
     assert found.shape == (4,) and found.isfinite().all() and (found >= 0).all() and found.sum() > 0
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", _MODES)
 def test_the_gradient_reaches_the_generator_and_nothing_else(g, mode, request):
     truth = soft(SENTENCES)
     logits, pred = unsure(truth)

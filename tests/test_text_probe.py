@@ -12,9 +12,9 @@ from invariant_metrics.worlds.scene_captions import judge_captions
 from invariant_metrics.edits.captions import caption_items, claims
 from invariant_metrics.edits.colors import AXES, families, perturbations
 from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize
-from invariant_metrics.edits.world_sentences import LEVELS, broken_facts, facts_of, read_sentence, sentence_items
+from invariant_metrics.edits.world_sentences import LEVELS, _broken_facts, facts_of, _read_sentence, sentence_items
 from invariant_metrics.encoders.text_encoder import RememberingEncoder
-from invariant_metrics.probes.worlds import WORLD_SIZES, edit_world, score_texts, text_metrics, text_probe
+from invariant_metrics.probes.worlds import _WORLD_SIZES, _edit_world, score_texts, text_metrics, text_probe
 from invariant_metrics.metrics.metric import PairedMetric, SetMetric, SingleMetric, TextMetric, extract, get_metric
 
 ITEMS = {"translation": sentence_items, "captioning": caption_items}
@@ -36,16 +36,16 @@ def foils(task, n=60, seed=3):
 
 @pytest.fixture(scope="module")
 def result():
-    WORLD_SIZES["test"] = ProbeSize(40, 24, 300, 16)
+    _WORLD_SIZES["test"] = ProbeSize(40, 24, 300, 16)
     yield {task: text_probe(task, ["bleu", "rouge-l", "cider-d", WORDS, SETS, *([NAMES] if task == "translation" else [])], scale="test", progress=False)
            for task in ITEMS}
-    del WORLD_SIZES["test"]
+    del _WORLD_SIZES["test"]
 
 
 def test_right_answers_of_the_bilingual_world_break_nothing():
     for case in sentence_items(80, 1).cases:
-        assert read_sentence(case.reference) == facts_of(case.content)
-        assert not case.valid or (read_sentence(case.valid) == facts_of(case.content) and case.valid != case.reference)
+        assert _read_sentence(case.reference) == facts_of(case.content)
+        assert not case.valid or (_read_sentence(case.valid) == facts_of(case.content) and case.valid != case.reference)
 
 
 def test_right_captions_claim_the_same_and_nothing_false():
@@ -153,7 +153,7 @@ def test_profiles_of_worlds(result, task):
 
 
 def test_the_exchange_of_an_edit_is_what_it_says(result):
-    texts = edit_world(sentence_items(WORLD_SIZES["test"].items, 0), ["entity-replaced"], 0)
+    texts = _edit_world(sentence_items(_WORLD_SIZES["test"].items, 0), ["entity-replaced"], 0)
     found = score_texts([m := get_metric("chrf")], texts)
     at, there = texts.at(("edit", 0, 0)), texts.at(("base", -1, -1))
     own, valid, bad = found.items(m, ("reference", -1, -1)), found.items(m, ("base", -1, -1)), found.items(m, ("reference", 0, 0))
@@ -200,7 +200,7 @@ def test_processes_change_nothing(monkeypatch):
     shares = []
     def make_all_here(calls, workers): shares.append(len(calls)); return [call() for call in calls]
     monkeypatch.setattr("invariant_metrics.probes.worlds.share_out", make_all_here)
-    monkeypatch.setitem(WORLD_SIZES, "test", ProbeSize(16, 8, 100, 12))
+    monkeypatch.setitem(_WORLD_SIZES, "test", ProbeSize(16, 8, 100, 12))
     alone, shared = (text_probe("translation", ["rouge-l", "chrf"], scale="test", families=["negation", "repetition"], workers=w, progress=False) for w in (1, 2))
     assert alone.auc.equals(shared.auc) and alone.dose.equals(shared.dose) and alone.profile.equals(shared.profile) and alone.signatures == shared.signatures
     assert shares == [1, 2]

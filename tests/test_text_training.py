@@ -13,8 +13,8 @@ from invariant_metrics.models.text_networks import BOS, EOS, PAD, Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, fork
 from invariant_metrics.training.checkpoint import load_weights, read_state
 from invariant_metrics.training.loop import Optim, Turn, fit, total
-from invariant_metrics.training.text_training import TextTargets, augmented_text, soft_texts, soft_truth, soft_view
-from invariant_metrics.training.text_training import text_batches, text_loss, text_targets, text_task
+from invariant_metrics.training.text_training import TextTargets, augmented_text, _soft_texts, _soft_truth, _soft_view
+from invariant_metrics.training.text_training import text_batches, text_loss, text_targets, _text_task
 
 WORLD = make_sentences(40, seed=4)
 WORDS = Vocabulary.of([*WORLD.source, *WORLD.english])
@@ -70,17 +70,17 @@ def own(kind): return kind(kind.__name__.lower(), Signature.of(invariant=kind.__
 
 def test_views_are_float32_distributions_over_words_alone():
     batch = batches()(0)
-    seen = soft_view(translator()(batch, batch["tokens"]).bfloat16(), batch)
+    seen = _soft_view(translator()(batch, batch["tokens"]).bfloat16(), batch)
     assert seen.probs.dtype == torch.float32 and torch.allclose(seen.probs.sum(-1), torch.ones(()), atol=1e-5)
     lengths = [len(WORDS.encode(WORDS.decode(row))) for row in batch["tokens"].tolist()]
-    assert seen.mask.sum(1).tolist() == lengths and torch.equal(seen.mask, soft_truth(batch).mask)
+    assert seen.mask.sum(1).tolist() == lengths and torch.equal(seen.mask, _soft_truth(batch).mask)
 
 
 def test_a_sure_network_that_is_right_breaks_no_invariant_and_a_wrong_one_does():
     batch = batches()(0)
     right, wrong = 50*F.one_hot(batch["tokens"][:, 1:], len(WORDS)).float(), torch.zeros(8, batch["tokens"].shape[1] - 1, len(WORDS))
     for g in (own(Shares), own(Places)):
-        assert g.loss(soft_view(right, batch), soft_truth(batch)).abs().max() < 1e-6 < g.loss(soft_view(wrong, batch), soft_truth(batch)).min()
+        assert g.loss(_soft_view(right, batch), _soft_truth(batch)).abs().max() < 1e-6 < g.loss(_soft_view(wrong, batch), _soft_truth(batch)).min()
 
 
 @pytest.mark.parametrize("kind", [Shares, Places])
@@ -92,7 +92,7 @@ def test_cached_targets_are_the_computed_ones_whatever_the_batch_is_padded_to(ki
     make = batches(caches={"g": cache})
     for i in range(6):
         batch = make(i)
-        assert torch.equal(batch["targets"]["g"], g.value(soft_truth(batch))) and batch["targets"]["g"].dtype == torch.float32
+        assert torch.equal(batch["targets"]["g"], g.value(_soft_truth(batch))) and batch["targets"]["g"].dtype == torch.float32
 
 
 def test_planned_texts_have_the_values_of_a_cache_of_all():
@@ -185,9 +185,9 @@ def test_the_augmented_loss_finds_the_truth_where_it_is_told_to():
 
 
 def test_the_task_is_named_in_the_settings_of_a_run():
-    assert augmented_text(WORDS, smoothing=0.2).settings["task loss"] == text_task(0.2).__qualname__ == "text-smoothing-0.2"
+    assert augmented_text(WORDS, smoothing=0.2).settings["task loss"] == _text_task(0.2).__qualname__ == "text-smoothing-0.2"
     assert total(augmented_text(WORDS)(fork(translator()), batches()(0))).item() > 0
-    assert soft_texts(TOKENS, len(WORDS)).probs.shape == (40, TOKENS.shape[1] - 1, len(WORDS))
+    assert _soft_texts(TOKENS, len(WORDS)).probs.shape == (40, TOKENS.shape[1] - 1, len(WORDS))
 
 
 def test_weights_of_texts_multiply_their_words_and_the_number_of_words_stays():

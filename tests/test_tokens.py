@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from real_data import data_path
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.tokens import caption_tokens, get_tokenizer, language_tokenizer, ptb_tokens
-from invariant_metrics.data.tokens import tokenizer_names
+from invariant_metrics.data.tokens import _caption_tokens, get_tokenizer, language_tokenizer, _ptb_tokens
+from invariant_metrics.data.tokens import _tokenizer_names
 
 OBSERVED = r"""
 I don't know; he'll do it, can't he? | I do n't know ; he 'll do it , ca n't he ?
@@ -65,11 +65,11 @@ ab😀cd ❤️ © 25°C | ab cd ❤ © 25 ° C
 @pytest.mark.parametrize("line", [line for line in OBSERVED.splitlines() if line], ids=lambda line: line[:30])
 def test_tokens_observed_in_java(line):
     text, _, tokens = line.partition(" | ")
-    assert ptb_tokens(text) == tokens.split()
+    assert _ptb_tokens(text) == tokens.split()
 
 
 def test_caption_tools_lower_case_and_drop_punctuation_but_not_brackets():
-    assert caption_tokens('A "Man" (isn\'t) here; is he? No...') == "a man -lrb- is n't -rrb- here is he no".split()
+    assert _caption_tokens('A "Man" (isn\'t) here; is he? No...') == "a man -lrb- is n't -rrb- here is he no".split()
 
 
 def rows(name: str) -> list[dict]:
@@ -79,7 +79,7 @@ def rows(name: str) -> list[dict]:
 
 def share(texts: list[str], tokenized: list[str]) -> float:
     assert len(texts) == len(tokenized) > 200
-    return sum(caption_tokens(text) == line.split() for text, line in zip(texts, tokenized)) / len(texts)
+    return sum(_caption_tokens(text) == line.split() for text, line in zip(texts, tokenized)) / len(texts)
 
 
 def test_all_flickr8k_references_and_candidates_are_equal():
@@ -117,19 +117,19 @@ def test_java_itself_on_mixed_sentences_whole_and_damaged():
     chance, texts = random.Random(0), [line.partition(" | ")[0] for line in OBSERVED.splitlines() if line]
     real = [text for row in rows("summarization/summeval_thumb_refs.jsonl.gz")[:40] for text in row["refs"]]
     real += [text for row in rows("multi30k/train_2000.jsonl.gz")[:60] for text in (row["en"], row["de"])]
-    assert [ptb_tokens(t) for t in texts + real] == java_lines(texts + real)
+    assert [_ptb_tokens(t) for t in texts + real] == java_lines(texts + real)
     damaged = []
     for text in texts*4 + real:
         at, sign = chance.randrange(len(text)), chance.choice(list(".,!?'\"-()/&$%:;") + ["’", " ", "...", "--", "'s", "n't", "U.S.", "5"])
         damaged.append(" ".join((text[:at] + sign + text[at + chance.randint(0, 1):]).split()))
-    equal = [ptb_tokens(t) == j for t, j in zip(damaged, java_lines(damaged))]
+    equal = [_ptb_tokens(t) == j for t, j in zip(damaged, java_lines(damaged))]
     assert sum(equal)/len(equal) > 0.97
 
 
 @settings(max_examples=300)
 @given(st.text(max_size=60) | st.text("aA1 .'\"-()&;:<>/@#$ntsU…’\u0301\xad\n\t", max_size=40))
 def test_any_text_has_tokens_without_white_space(text):
-    for tokenize in (ptb_tokens, caption_tokens, get_tokenizer("none")):
+    for tokenize in (_ptb_tokens, _caption_tokens, get_tokenizer("none")):
         tokens = tokenize(text)
         assert tokens == tokenize(text) and all(token and not any(c.isspace() for c in token) for token in tokens)
 
@@ -138,7 +138,7 @@ def test_any_text_has_tokens_without_white_space(text):
 @given(st.lists(st.sampled_from("a man isn't (here) . U.S. The 5 No. Inc. <b> :) \" '90s . . x 1,000".split()), max_size=8))
 def test_remembered_pieces_change_nothing(pieces):
     from invariant_metrics.data.tokens import _scan
-    assert ptb_tokens(" ".join(pieces)) == _scan(" ".join(pieces))
+    assert _ptb_tokens(" ".join(pieces)) == _scan(" ".join(pieces))
 
 
 @settings(max_examples=200)
@@ -147,7 +147,7 @@ def test_13a_by_pieces_is_13a_of_the_line_and_captions_by_pieces_are_those_of_th
     from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
     from invariant_metrics.data.tokens import _in_captions
     assert get_tokenizer("13a")(text) == Tokenizer13a()(text).split()
-    assert caption_tokens(text) == _in_captions(ptb_tokens(text))
+    assert _caption_tokens(text) == _in_captions(_ptb_tokens(text))
 
 
 def test_the_small_scanner_of_ascii_is_the_large_one():
@@ -159,15 +159,15 @@ def test_the_small_scanner_of_ascii_is_the_large_one():
 
 
 def test_nothing_and_lines():
-    assert ptb_tokens("") == caption_tokens(" \n") == caption_tokens("...") == []
-    assert caption_tokens("a man\nwith a dog.\r\n") == "a man with a dog".split()
+    assert _ptb_tokens("") == _caption_tokens(" \n") == _caption_tokens("...") == []
+    assert _caption_tokens("a man\nwith a dog.\r\n") == "a man with a dog".split()
 
 
 def test_names_give_sacrebleus_tokenizers():
     from sacrebleu.metrics.bleu import _get_tokenizer
     text = "“It's”  a 10-day, 1,000.50 $ trip; 中文测试。 Über-großes Haus?"
     for name in ("13a", "intl", "char", "zh"): assert get_tokenizer(name)(text) == _get_tokenizer(name)()(text).split()
-    assert set(tokenizer_names()) >= {"none", "ptb", "ptb-all", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab"}
+    assert set(_tokenizer_names()) >= {"none", "ptb", "ptb-all", "13a", "intl", "char", "zh", "ja-mecab", "ko-mecab"}
     assert pickle.loads(pickle.dumps(get_tokenizer("13a")))(text) == get_tokenizer("13a")(text)
 
 

@@ -335,7 +335,7 @@ def test_float16_is_the_published_loop_and_an_overflow_skips_its_step(monkeypatc
         scaler.scale(loss).backward()
         scaler.unscale_(adamw)
         nn.utils.clip_grad_norm_(theirs.parameters(), 1.0)
-        adamw.param_groups[0]["lr"] = loop.learning_rate(optim, i, 10)
+        adamw.param_groups[0]["lr"] = loop._learning_rate(optim, i, 10)
         scales.append(scaler.get_scale())
         scaler.step(adamw)
         scaler.update()

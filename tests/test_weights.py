@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError
 from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.encoder import get_encoder
-from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, how_to_get
+from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, _how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import Place, list_weights, load_embedded, read_tensors, resolve, save_embedded
 from invariant_metrics.encoders.weights import save_embedded_folder, verify_weights
@@ -137,7 +137,7 @@ def bare(tmp_path, monkeypatch):
 @pytest.mark.parametrize("card", PUBLIC, ids=lambda card: card.name)
 def test_missing_public_weights_name_the_command(bare, card):
     with pytest.raises(InputError) as error: resolve(card.name)
-    assert f"run: {how_to_get(card)}" in one_line(error)
+    assert f"run: {_how_to_get(card)}" in one_line(error)
 
 
 @pytest.mark.parametrize("family, name", [("bert", "roberta-base"), ("dinov2", "dinov2-large"), ("clip", "clip-vit-large-patch14-336"), ("open_clip", "open-clip-vit-b-32"),

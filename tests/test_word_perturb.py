@@ -15,8 +15,8 @@ from invariant_metrics.invariants.caption_words import noun_lemma, verb_lemma
 from invariant_metrics.edits import attributes  # noqa: F401 (its families are registered, and tested here)
 from invariant_metrics.edits import word_lists as lists
 from invariant_metrics.edits.colors import AXES, EDIT_KINDS
-from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, sentences_of
-from invariant_metrics.edits.word_families import is_place, object_kind
+from invariant_metrics.edits.word_families import circumstances, edits_of, expanded, _sentences_of
+from invariant_metrics.edits.word_families import is_place, _object_kind
 from invariant_metrics.edits.word_edits import EDIT_LEVELS, EDIT_TASKS, SEVERITIES, TextCase, classed_names, flat, names_of_text
 from invariant_metrics.edits.word_edits import negations, numbers_of_text, put, word_edit, word_edits
 
@@ -87,7 +87,7 @@ def test_labels_by_reading_again():
     for text, made in edited("negation", 1): assert abs(negations(made.text) - negations(text)) == 1
     for text, made in edited("entity-replaced", 2): assert len({n for *_, n in names_of_text(made.text)} - {n for *_, n in names_of_text(text)}) == 2
     for text, made in edited("shuffle", 3): assert sorted(text.rstrip(".").lower().split()) == sorted(made.text.rstrip(".").lower().split())
-    for text, made in edited("sentence-reordered", 1): assert sorted(sentences_of(text)) == sorted(sentences_of(made.text))
+    for text, made in edited("sentence-reordered", 1): assert sorted(_sentences_of(text)) == sorted(_sentences_of(made.text))
     for text, made in edited("expansion", 1): assert expanded(text) == expanded(made.text)
     for text, made in edited("tokenization", 2): assert re.sub(r"\s", "", text) == re.sub(r"\s", "", made.text)
 
@@ -232,8 +232,8 @@ def test_predicates_and_circumstances_of_summaries():
     for text in ("He rode the bike down the hill.", "They are following a rule.", "The dog catches the ball.", "He found that house."): assert not tried("predicate-replaced", text), text
     assert not word_edits["predicate-replaced"].proof(TextCase("The firm sold two hotels."), "The firm eats two hotels.", 1)
     assert not word_edits["circumstance-from-source"].proof(TextCase("It came in 2003.", (), source), "It came in 1991.", 1)
-    kinds = [object_kind(noun) for noun in ("hats", "record player", "dog", "teams", "idea")]
-    assert kinds == ["garment", "thing", "animal", "organization", "plan"] and object_kind("sunset") == ""
+    kinds = [_object_kind(noun) for noun in ("hats", "record player", "dog", "teams", "idea")]
+    assert kinds == ["garment", "thing", "animal", "organization", "plan"] and _object_kind("sunset") == ""
 
 
 def test_captions_have_no_aspect():

@@ -15,7 +15,7 @@ import pytest
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import file_sha256
 from invariant_metrics.data import wordnet as module
-from invariant_metrics.data.wordnet import NO_WAY, Taxonomy, build_wordnet, parse_entry, path_similarities, path_steps, read_folder, read_wordnet, steps_table, wordnet
+from invariant_metrics.data.wordnet import NO_WAY, Taxonomy, build_wordnet, _parse_entry, path_similarities, _path_steps, _read_folder, _read_wordnet, steps_table, wordnet
 
 TABLE = Path(__file__).parent/"wordnet_nltk.json"
 HOME = Path(module.__file__).parents[1]/"assets"
@@ -150,7 +150,7 @@ def test_tables_survive_circles_of_hypernyms():
     parts = {"kind": np.full(5, 1, np.uint8), "up_count": np.array([len(up) for up in ups.values()], np.uint8), "up": np.array([up - i for i in ups for up in ups[i]], np.int32)}
     loop = Taxonomy("by hand", "loop", parts)
     for root in (True, False):
-        steps = [[path_steps(loop, i, j, root) for j in ups] for i in ups]
+        steps = [[_path_steps(loop, i, j, root) for j in ups] for i in ups]
         assert np.array_equal(steps_table(loop, range(5), root=root), [[NO_WAY if s is None else s for s in row] for row in steps])
 
 
@@ -180,7 +180,7 @@ def test_the_embedded_file_is_what_its_card_says_and_is_small():
 def test_the_folder_gives_the_embedded_graph_again():
     if source() is None: pytest.skip("no WordNet files: install wordnet-base or set INVARIANT_METRICS_WORDNET")
     if source() != Path("/usr/share/wordnet"): pytest.skip("another edition may differ")
-    again, shipped = read_wordnet(source()), wordnet().parts
+    again, shipped = _read_wordnet(source()), wordnet().parts
     assert again.keys() == shipped.keys()
     assert all(np.array_equal(again[name], shipped[name]) for name in shipped)
 
@@ -240,10 +240,10 @@ def test_nltks_corpus_is_another_source(mini, tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path/"data"/"corpora"/"wordnet.zip", "w") as archive:
         for path in mini.iterdir(): archive.write(path, f"wordnet/{path.name}")
     assert wordnet("nltk").synsets("dogen") == ["dog.n.01"]
-    assert wordnet("nltk").revision == read_folder(mini).revision      # zipped or not
+    assert wordnet("nltk").revision == _read_folder(mini).revision      # zipped or not
     shutil.copytree(mini, tmp_path/"data"/"corpora"/"wordnet")
     module._opened.cache_clear()
-    assert wordnet("nltk").revision == read_folder(mini).revision
+    assert wordnet("nltk").revision == _read_folder(mini).revision
     module._opened.cache_clear()
 
 
@@ -290,7 +290,7 @@ def test_wrong_questions_are_answered_in_one_line():
 
 
 def test_a_line_of_a_data_file_by_hand():
-    offset, entry = parse_entry("00002098 00 a 01 unable 0 002 = 05200169 n 0000 ! 00001740 a 0101 | (usually followed by `to') | not able")
+    offset, entry = _parse_entry("00002098 00 a 01 unable 0 002 = 05200169 n 0000 ! 00001740 a 0101 | (usually followed by `to') | not able")
     assert (offset, entry.kind, entry.words) == (2098, "a", ["unable"])
     assert entry.pointers == [("!", ("a", 1740), 1, 1)] # attributes are not kept
 

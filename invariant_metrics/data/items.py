@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PIXELS', 'as_numbers', 'as_images', 'check_pixels', 'collect_items', 'map_ahead', 'strict_decoding', 'Images',
-           'upright_size', 'part_edges', 'load_images', 'without_partners', 'check_named_alike', 'intersected',
-           'matching', 'sources_of', 'with_sources', 'align_items', 'size_of', 'check_sizes', 'batches', 'load_items']
+           'part_edges', 'load_images', 'check_named_alike', 'matching', 'sources_of', 'align_items', 'size_of',
+           'check_sizes', 'batches', 'load_items']
 
 # %% ../../nbs/data/020_items.ipynb #6143422d
 import hashlib
@@ -259,7 +259,7 @@ class Images:
         return [*progress(found, desc=f"fingerprints of {self.where}", total=len(self), delay=2)]
 
 # %% ../../nbs/data/020_items.ipynb #cafe02bd
-def upright_size(file: Image.Image) -> tuple[int, int]: # width, height
+def _upright_size(file: Image.Image) -> tuple[int, int]: # width, height
     "The size of an opened image after it is turned upright, as its EXIF orientation says; decodes nothing."
     turned = file.getexif().get(0x0112, 1) >= 5 # orientations 5–8 lie on their side
     return file.size[::-1] if turned else file.size
@@ -268,7 +268,7 @@ def upright_size(file: Image.Image) -> tuple[int, int]: # width, height
 # of the pixels as they were decoded, maybe coarsely
 def _size_in(content: bytes, pixels: np.ndarray) -> tuple[int, int]:
     with Image.open(BytesIO(content), formats=FORMATS) as file:
-        return upright_size(file) if file.format in ("JPEG", "MPO") else pixels.shape[1::-1]
+        return _upright_size(file) if file.format in ("JPEG", "MPO") else pixels.shape[1::-1]
 
 # photograph with its note, sha256, size, reason why it cannot be read
 def _look(photo: Photo) -> tuple[Photo, str, tuple, str]:
@@ -376,7 +376,7 @@ def _in_order(side, names: Sequence[str]): # the items of these names
     at = {name: i for i, name in enumerate(side.names)}
     return replace(side, names=list(names), items=[side.items[at[n]] for n in names])
 
-def without_partners(*sides: Images) -> list[Images]: # in the order given
+def _without_partners(*sides: Images) -> list[Images]: # in the order given
     """The sides without the images that were left out of any of them; each says in `skipped` what it lost and
     why."""
     lost = {name: f"its partner {reason} was left out" for side in sides
@@ -392,7 +392,7 @@ def check_named_alike(*sides) -> None: # Images or Texts
         raise InputError(f"{by_id[0].where} goes by id and {by_line[0].where} by line, and an id is no number "
                          "of a line; give both by id (.json) or both by line")
 
-def intersected(*sides) -> list: # Images or Texts, in the order given
+def _intersected(*sides) -> list: # Images or Texts, in the order given
     """The sides with the names that all of them have; each says in `skipped` what it lost; raises InputError
     if no name is on all sides."""
     check_named_alike(*sides)
@@ -467,7 +467,7 @@ def sources_of(pred: "Images | Texts", source: "Images | Texts") -> "Images | Te
     return replace(source, names=list(pred.names), items=[source.items[at[n]] for n in pred.names])
 
 # %% ../../nbs/data/020_items.ipynb #d58a4700
-def with_sources(pred, source) -> "Images | Texts":
+def _with_sources(pred, source) -> "Images | Texts":
     """The predictions that have a source; the others are named in `skipped`; raises InputError if no
     prediction has one."""
     if _in_step(pred, source): return pred
@@ -487,11 +487,11 @@ def align_items(systems: Sequence,        # Images or Texts, one for each system
     "The sides with the items that belong together; each says in `skipped` what it lost and why."
     systems = list(systems)
     sides = [*systems, *([] if target is None else [target])]
-    if partners: sides = without_partners(*sides)
+    if partners: sides = _without_partners(*sides)
     if common:
         if source is not None:
-            sides = [*(with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
-        sides = intersected(*sides)
+            sides = [*(_with_sources(side, source) for side in sides[:len(systems)]), *sides[len(systems):]]
+        sides = _intersected(*sides)
     systems = sides[:len(systems)]
     if target is not None: target = sides[-1]
     if source is not None and len({tuple(side.names) for side in systems}) == 1:
@@ -503,7 +503,7 @@ def size_of(item) -> tuple[int, int]: # width, height
     "The size of an image, from the file's header where it is not decoded yet."
     if is_tensor(item): return item.shape[-1], item.shape[-2]
     if item.pixels is not None: return item.pixels.shape[1], item.pixels.shape[0]
-    with Image.open(item.path) as file: return upright_size(file)
+    with Image.open(item.path) as file: return _upright_size(file)
 
 # %% ../../nbs/data/020_items.ipynb #26c74939
 def check_sizes(pred: Images, target: Images) -> None:

@@ -4,13 +4,12 @@
 
 # %% auto #0
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'PHRASE', 'TextCase', 'Edited', 'WordEdit', 'word_edit',
-           'TaggedWord', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'taken_out',
-           'added_only', 'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'by_tag',
-           'table_edit', 'lives', 'noun_before', 'tense_table', 'gender_changed', 'negations', 'affirmed', 'negation',
-           'numbers_of_text', 'number_changed', 'stands_alone', 'number_as_word', 'names_of_text', 'classed_names',
-           'entity_replaced', 'name_runs', 'entity_removed', 'names_one_thing', 'stretches', 'cut', 'plain_words',
-           'verb_before', 'phrase_removed', 'subject_removed', 'whole_after', 'omission', 'appended', 'with_things',
-           'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
+           'TaggedWord', 'Marked', 'marked', 'put', 'flat', 'differences', 'by_table', 'within', 'added_only',
+           'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange', 'table_edit', 'lives',
+           'gender_changed', 'negations', 'negation', 'numbers_of_text', 'number_changed', 'number_as_word',
+           'names_of_text', 'classed_names', 'entity_replaced', 'entity_removed', 'names_one_thing', 'stretches', 'cut',
+           'verb_before', 'phrase_removed', 'subject_removed', 'omission', 'appended', 'with_things', 'addition',
+           'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_word_edits.ipynb #8ef468e6
 import re
@@ -191,7 +190,7 @@ def within(short: str, long: str) -> bool:
     return all(word in rest for word in flat(short))
 
 # %% ../../nbs/edits/50_word_edits.ipynb #de58c3f3
-def taken_out(tags: str) -> Callable:
+def _taken_out(tags: str) -> Callable:
     "A proof: as many words as the level are gone, all of them with these tags."
     def proof(case: TextCase, after: str, level: int) -> bool:
         gone, have = Counter(flat(case.text)) - Counter(flat(after)), marked(case.text)
@@ -270,7 +269,7 @@ def exchange(case: TextCase, level: int, generator: np.random.Generator, table: 
     return None if spots is None else put(case.text, spots)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ab65c2ad
-def by_tag(tables: dict) -> Callable: # tag -> word -> options
+def _by_tag(tables: dict) -> Callable: # tag -> word -> options
     "A table that minds the part of speech; participles are read as verbs, then as adjectives."
     def table(word: str, tag: str) -> tuple[str, ...]:
         read_as = {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
@@ -304,7 +303,7 @@ def _sits(noun: str) -> bool: # and stands, and the two can be told from each ot
     birds = (net.synsets(noun_lemma(noun), "n")[:1] or [""])[0]
     return lives(noun) and not (birds and "bird.n.01" in net.ancestors(birds))
 
-def noun_before(m: Marked, i: int) -> str:
+def _noun_before(m: Marked, i: int) -> str:
     "The nearest noun before a word, or nothing."
     return next((m.words[k] for k in range(i - 1, -1, -1) if m.tags[k] == "N"), "")
 
@@ -312,7 +311,7 @@ def _opposable(m: Marked, i: int) -> bool: # where the opposite says something e
     word, before, after = m.words[i], m.before(i), m.after(i).word
     if word in ("up", "down"): return bool({*m.words[i + 1:i + 6]} & _SLOPES) # only where the ground rises
     # a sign that stands may as well be said to sit, and so may a bird
-    if word in _POSTURES: return _sits(noun_before(m, i))
+    if word in _POSTURES: return _sits(_noun_before(m, i))
     if word in _FALLING and after in _WHERE_TO: return False
     if word == "with": return before.tag == "N"
     if word in ("light", "right"): return False # of many senses
@@ -325,7 +324,7 @@ def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
     wrong = "new" if lives(m.words[next(ends, i)]) else "young"
     return [other for other in others if other != wrong]
 
-table_edit("antonym", "critical", "words replaced by their opposites", by_tag(OPPOSITES), where=_opposable,
+table_edit("antonym", "critical", "words replaced by their opposites", _by_tag(OPPOSITES), where=_opposable,
            fit=_of_its_age)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #05f71fa8
@@ -364,7 +363,7 @@ def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
 table_edit("modal-changed", "critical", "modal verbs replaced",
            lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
 
-table_edit("pronoun-changed", "critical", "pronouns of another person or number", by_tag(PERSONS), new=False,
+table_edit("pronoun-changed", "critical", "pronouns of another person or number", _by_tag(PERSONS), new=False,
            where=_person_free)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #0faf1bee
@@ -393,7 +392,7 @@ table_edit("hypernym", "major", "nouns replaced by the name of their kind",
 _BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",),
               "had": ("has",), "am": ("was",)}
 
-def tense_table(word: str, tag: str) -> tuple[str, ...]:
+def _tense_table(word: str, tag: str) -> tuple[str, ...]:
     "The same verb in another time."
     if word in _BE_TENSES and tag in "XV": return _BE_TENSES[word]
     base, form = FORM_OF.get(word, ("", 0))
@@ -429,7 +428,7 @@ def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was 
     alone = sum(tag in "VX" for tag in m.tags) == 1
     return word in _BE_TENSES or alone or not word.endswith("ed")
 
-table_edit("tense-changed", "major", "verbs moved to another time", tense_table, new=False, where=_tensed,
+table_edit("tense-changed", "major", "verbs moved to another time", _tense_table, new=False, where=_tensed,
            elsewhere={"captioning": "form"})
 
 # %% ../../nbs/edits/50_word_edits.ipynb #6752f712
@@ -441,14 +440,14 @@ def _no_compound(m: Marked, i: int) -> bool:
     return (word.tag not in "VEG"
             or after.word not in ("to", "that", "how") and after.tag not in tuple("VIR"))
 
-table_edit("synonym", "base", "words replaced by others that mean the same", by_tag(SYNONYMS), kind="valid",
+table_edit("synonym", "base", "words replaced by others that mean the same", _by_tag(SYNONYMS), kind="valid",
            new=False, where=_no_compound)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #67fc371c
 def _sexes_differ(case: TextCase, after: str, level: int) -> bool:
     pairs = differences(case.text, after)
     new = Counter(flat(after)) - Counter(flat(case.text))
-    same_kind = bool(pairs) and by_table(by_tag(GENDERS))(case, after, len(pairs))
+    same_kind = bool(pairs) and by_table(_by_tag(GENDERS))(case, after, len(pairs))
     return same_kind and new.total() == len(pairs) and unsaid(new, case) and not {*new} & {*flat(case.text)}
 
 def _one_sex(words: Iterable[str]) -> bool: # no word stands in for another among them
@@ -459,7 +458,7 @@ def _one_sex(words: Iterable[str]) -> bool: # no word stands in for another amon
            "all words for men exchanged for those for women, or the other way round", _sexes_differ, steps=1)
 def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    every, found = (places(case, by_tag(GENDERS), new=new) for new in (False, True))
+    every, found = (places(case, _by_tag(GENDERS), new=new) for new in (False, True))
     words = [case.text[a:b].lower() for a, b, _ in every]
     person = any(word in GENDERS["N"] | GENDERS["A"] for word in words)
     animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE
@@ -503,7 +502,7 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
     return out
 
 # %% ../../nbs/edits/50_word_edits.ipynb #e4561c45
-def affirmed(text: str) -> str:
+def _affirmed(text: str) -> str:
     "A text without its *not*, and the verbs after *does not* and *did not* in their own form."
     def undo(m):
         base = m[2].lower()
@@ -516,7 +515,7 @@ def affirmed(text: str) -> str:
 def _negated(case: TextCase, after: str, level: int) -> bool:
     more = negations(after) - negations(case.text)
     return ((abs(more) <= level and (more - level) % 2 == 0 and after != case.text)
-            and flat(affirmed(after)) == flat(affirmed(case.text)))
+            and flat(_affirmed(after)) == flat(_affirmed(case.text)))
 
 @spot_edit("negation", "critical", "negations put in or taken out", _negated)
 def negation(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
@@ -574,7 +573,7 @@ _RANKED = ("number|numbers|no|nos|interstate|route|highway|chromosome|channel|pl
            "size|part|volume|grade|flight|season|episode|phase|chapter|section|"
            "article|page|bus|terminal|game|week|day|step|line|figure|table")
 
-def stands_alone(text: str, start: int, stop: int) -> bool:
+def _stands_alone(text: str, start: int, stop: int) -> bool:
     """Whether a number has blanks or the marks of a sentence around it, and neither another number nor a name
     beside it."""
     before, after = text[:start], text[stop:]
@@ -588,7 +587,7 @@ def stands_alone(text: str, start: int, stop: int) -> bool:
 def _same_numbers(case: TextCase, after: str, level: int) -> bool:
     a, b = (numbers_of_text(t) for t in (case.text, after))
     other = [(x, y) for x, y in zip(a, b) if case.text[x[0]:x[1]].lower() != after[y[0]:y[1]].lower()]
-    alone = all(stands_alone(case.text, *x[:2]) and stands_alone(after, *y[:2]) for x, y in other)
+    alone = all(_stands_alone(case.text, *x[:2]) and _stands_alone(after, *y[:2]) for x, y in other)
     return ([v for *_, v in a] == [v for *_, v in b]
             and len(other) == level == len(differences(case.text, after)) and alone)
 
@@ -596,7 +595,7 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
            kind="valid")
 def number_as_word(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
-             if v in NUMBER_WORDS and "." not in case.text[a:b] and stands_alone(case.text, a, b)]
+             if v in NUMBER_WORDS and "." not in case.text[a:b] and _stands_alone(case.text, a, b)]
     return [(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #da9e7df2
@@ -657,7 +656,7 @@ def entity_replaced(case: TextCase, generator: np.random.Generator) -> list[tupl
     return spots
 
 # %% ../../nbs/edits/50_word_edits.ipynb #4bc562a6
-def name_runs(text: str) -> list[tuple[int, int]]: # start, stop
+def _name_runs(text: str) -> list[tuple[int, int]]: # start, stop
     "Where the names of a text stand, those of several words as one."
     runs = []
     for a, b, _ in names_of_text(text):
@@ -670,7 +669,7 @@ def _names_gone(case: TextCase, after: str, level: int) -> bool:
     lost = Counter(flat(case.text)) - Counter(flat(after))
     names = Counter(n.lower() for *_, n in names_of_text(case.text))
     rest = lost - names
-    fewer = len(name_runs(case.text)) - len(name_runs(after))
+    fewer = len(_name_runs(case.text)) - len(_name_runs(after))
     return within(after, case.text) and fewer == level and rest.total() <= level and {*rest} <= _PLACED_BY
 
 _PLACED_BY = frozenset("in at near from outside around".split())
@@ -679,7 +678,7 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
     m, spots = marked(text), []
     starts = {a: i for i, (a, _) in enumerate(m.spans)}
     stops = {b: i for i, (_, b) in enumerate(m.spans)}
-    for a, b in name_runs(text):
+    for a, b in _name_runs(text):
         if a not in starts or b not in stops: continue
         i, j = starts[a], stops[b]
         before, after = m.before(i), m.after(j)
@@ -718,7 +717,7 @@ def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spar
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
-    word_edit(name, severity, strength, taken_out(tags), kind)(function)
+    word_edit(name, severity, strength, _taken_out(tags), kind)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d2e01874
 _LYING = frozenset("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
@@ -813,12 +812,12 @@ def cut(text: str, first: int, last: int) -> tuple[int, int, str]:
     spans = marked(text).spans
     return spans[first][0], spans[last][1], ""
 
-def plain_words(text: str) -> list[str]: # in lower case
+def _plain_words(text: str) -> list[str]: # in lower case
     "The words of a text without its marks."
     return [w for w in flat(text) if w[0].isalnum()]
 
 def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
-    return (within(after, case.text) and len(plain_words(after)) < len(plain_words(case.text))
+    return (within(after, case.text) and len(_plain_words(after)) < len(_plain_words(case.text))
             and not unsaid(flat(after), case._replace(others=())))
 
 _NO_NOUNS = frozenset("put set right just left way high hit cut".split()) # whatever the tagger says
@@ -873,7 +872,7 @@ def subject_removed(case: TextCase, level: int, generator: np.random.Generator) 
     return put(case.text, [cut(case.text, 0, found.end() - 1)])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d0e22f03
-def whole_after(m: Marked) -> list[int]: # numbers of words
+def _whole_after(m: Marked) -> list[int]: # numbers of words
     "After how many words a text could end: behind a noun phrase that is complete, and not before its verb."
     out = []
     for i in range(2, len(m.words)):
@@ -899,15 +898,15 @@ def whole_after(m: Marked) -> list[int]: # numbers of words
     return out
 
 def _end_gone(case: TextCase, after: str, level: int) -> bool:
-    whole, rest = plain_words(case.text), plain_words(after)
+    whole, rest = _plain_words(case.text), _plain_words(after)
     return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
 
 @word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone, "less")
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    count = len(plain_words(case.text))
+    count = len(_plain_words(case.text))
     most = count - max(level, round(0.15 * level * count))
-    ends = [i for i in whole_after(m) if sum(w[0].isalnum() for w in m.words[:i]) <= most]
+    ends = [i for i in _whole_after(m) if sum(w[0].isalnum() for w in m.words[:i]) <= most]
     if not ends or case.text.count('"') % 2: return None
     return case.text[:m.spans[ends[-1] - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 

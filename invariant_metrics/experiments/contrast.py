@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['verdict', 'Contrast', 'mean_over_seeds', 'p_over_seeds', 'seed_summary', 'difference_verdict', 'contrast_seeds',
-           'sign_flip_test', 'contrast_items', 'holm_p', 'verdict_by_p', 'holm_verdicts']
+           'contrast_items', 'holm_p', 'verdict_by_p', 'holm_verdicts']
 
 # %% ../../nbs/experiments/00_contrast.ipynb #c9087551
 import math
@@ -111,7 +111,7 @@ def contrast_seeds(difference: np.ndarray, # (S, 1 + R): row s has the same seed
     return Contrast(found["value"], found["ci_low"], found["ci_high"], math.nan, difference_verdict(found))
 
 # %% ../../nbs/experiments/00_contrast.ipynb #1cef3944
-def sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missing
+def _sign_flip_test(difference: np.ndarray, # (N,) of each item, NaN where missing
                    generator: np.random.Generator,
                    reps: int = 9999,
                   ) -> float:              # p of two sides
@@ -130,7 +130,7 @@ def contrast_items(difference: np.ndarray,       # (N,) of each item or cluster,
                   ) -> Contrast:
     "A mean difference over items."
     value, low, high = cluster_interval(difference, weights)
-    p = sign_flip_test(difference, generator, reps)
+    p = _sign_flip_test(difference, generator, reps)
     return Contrast(value, low, high, p, verdict(low, high))
 
 # %% ../../nbs/experiments/00_contrast.ipynb #a67466d6

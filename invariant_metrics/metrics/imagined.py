@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['IMAGE_RANGE', 'TEXT_IMAGE_RANGE', 'imagine_image', 'imagine_text_image', 'imagine_image_source',
-           'imagine_text_image_source', 'stretch_cosines', 'image_scores', 'text_image_scores', 'best_references',
-           'seed_deviation', 'ImagineModel', 'imagined_vectors', 'ImagineVectors', 'imagine_vectors',
-           'generator_options']
+           'imagine_text_image_source', 'stretch_cosines', 'image_scores', 'text_image_scores', 'seed_deviation',
+           'ImagineModel', 'imagined_vectors', 'ImagineVectors', 'imagine_vectors', 'generator_options']
 
 # %% ../../nbs/metrics/280_imagined.ipynb #fed85622
 import inspect
@@ -72,7 +71,7 @@ def text_image_scores(pred: Tensor,          # (N, S, d) unit vectors of the pre
     return stretch_cosines(both/2, TEXT_IMAGE_RANGE, clip)
 
 # %% ../../nbs/metrics/280_imagined.ipynb #703bdbcc
-def best_references(scores: Sequence[Tensor], # N of (R, S): a row for each reference of an item
+def _best_references(scores: Sequence[Tensor], # N of (R, S): a row for each reference of an item
                    ) -> Tensor:               # (N, S)
     "The scores of each item against the reference with the best mean; raises InputError if there is none."
     none = [i for i, of_item in enumerate(scores) if not len(of_item)]
@@ -180,7 +179,7 @@ class ImagineVectors:
 
     def image_scores(self, clip: bool = False) -> Tensor: # (N, S)
         "IMAGINE-image of each item and seed, against its best reference."
-        return best_references(image_scores(self._repeated(self.pred), self.target, clip).split(self.many))
+        return _best_references(image_scores(self._repeated(self.pred), self.target, clip).split(self.many))
 
     def text_image_scores(self, clip: bool = False) -> Tensor: # (N, S)
         "IMAGINE-text&image of each item and seed, of its best reference; raises InputError without texts."
@@ -188,7 +187,7 @@ class ImagineVectors:
             raise InputError("the texts themselves were not encoded; ask for them with texts=True")
         pred, pred_texts = self._repeated(self.pred), self._repeated(self.pred_texts)
         scores = text_image_scores(pred, self.target, pred_texts, self.target_texts, clip)
-        return best_references(scores.split(self.many))
+        return _best_references(scores.split(self.many))
 
 # %% ../../nbs/metrics/280_imagined.ipynb #ddb3bff6
 _DONE = {"cut": "were cut, the end token kept",

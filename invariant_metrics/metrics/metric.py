@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'network_suffix', 'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric',
-           'metric_card', 'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names',
-           'weights_of']
+           'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card',
+           'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -413,7 +412,7 @@ def _is_copy(weights, card: Card) -> bool: # whether a local file, or a file in 
     wanted = Path(card.files[-1]).suffix if card.files else ""
     return bool(card.sha256) and any(file_sha256(f) == card.sha256 for f in files if f.suffix == wanted)
 
-def network_suffix(told: Mapping,        # encoder and weights, as the signature has them
+def _network_suffix(told: Mapping,        # encoder and weights, as the signature has them
                    published: str,       # the card on which the metric was published
                    encoder: str = "",    # the encoder on which it was published, if it may be on others
                    weights=None,         # the weights that the user asked for
@@ -453,7 +452,7 @@ def metric_factory(
             return cls(name=called, higher_is_better=higher_is_better, card=factory.card, **parts)
         def _suffix(options: Mapping, signature: Signature) -> str:
             encoder = inspect.signature(build).parameters.get("encoder")
-            return network_suffix(dict(signature.items), card["published"],
+            return _network_suffix(dict(signature.items), card["published"],
                                   encoder.default if encoder else "", options.get("weights"))
         factory.card = {"name": name, "kind": kind, "higher_is_better": higher_is_better, **card}
         return metrics.add(name, factory)

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'SPECIALS', 'UNKNOWN', 'Vocabulary', 'policy', 'TextGenerator', 'Generated', 'follow',
-           'Beam', 'select_rows', 'beam_search', 'evaluating']
+           'evaluating']
 
 # %% ../../nbs/models/30_text_networks.ipynb #5d979964
 import json
@@ -192,7 +192,7 @@ def follow(model: TextGenerator,
     return Generated(*(torch.stack(part, 1) for part in zip(*steps)))
 
 # %% ../../nbs/models/30_text_networks.ipynb #48972384
-class Beam:
+class _Beam:
     "The k likeliest beginnings of each of n texts, and the best finished text of each so far."
     def __init__(self, first: Generated,              # the texts to beat
                  beams: int,                          # k
@@ -257,22 +257,22 @@ def _pad(rows: Sequence[Tensor], fill) -> Tensor:
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
 
 # %% ../../nbs/models/30_text_networks.ipynb #39c21780
-def select_rows(state,          # tensors in dicts, lists and tuples
+def _select_rows(state,          # tensors in dicts, lists and tuples
                 rows: Tensor):  # (m,) which rows of the first dimension
     "The same nest with these rows; caches of the transformers library are changed in place."
     if hasattr(state, "reorder_cache"):
         state.reorder_cache(rows)
         return state
     if isinstance(state, Tensor): return state.index_select(0, rows)
-    if isinstance(state, Mapping): return {k: select_rows(v, rows) for k, v in state.items()}
-    return type(state)(select_rows(v, rows) for v in state)
+    if isinstance(state, Mapping): return {k: _select_rows(v, rows) for k, v in state.items()}
+    return type(state)(_select_rows(v, rows) for v in state)
 
-def beam_search(model: TextGenerator, memory: Tensor, mask: Tensor, length: int, beams: int, penalty: float,
+def _beam_search(model: TextGenerator, memory: Tensor, mask: Tensor, length: int, beams: int, penalty: float,
                 settings: Mapping, # of the policy
                ) -> Generated:
     "The best texts that a beam finds, never worse than the greedy ones."
     first = follow(model, memory, mask, length, lambda log_probs: log_probs.argmax(1), settings)
-    beam = Beam(first, beams, penalty)
+    beam = _Beam(first, beams, penalty)
     each = torch.arange(len(memory), device=memory.device).repeat_interleave(beams) # (n·k,)
     state = model.begin(memory[each], mask[each])
     last = torch.full_like(each, BOS)
@@ -280,7 +280,7 @@ def beam_search(model: TextGenerator, memory: Tensor, mask: Tensor, length: int,
         logits, state = model.step(last, state)
         rows, last = beam.extend(policy(logits, **settings), last=t + 1 == length)
         if beam.is_over: break
-        state = select_rows(state, rows)
+        state = _select_rows(state, rows)
     return beam.result()
 
 # %% ../../nbs/models/30_text_networks.ipynb #e5a305c4
@@ -320,7 +320,7 @@ def generate(self: TextGenerator, inputs: Mapping,
         if samples > 1:
             memory = memory.repeat_interleave(samples, 0)
             mask = mask.repeat_interleave(samples, 0)
-        if beams > 1: return beam_search(self, memory, mask, length, beams, length_penalty, settings)
+        if beams > 1: return _beam_search(self, memory, mask, length, beams, length_penalty, settings)
         return follow(self, memory, mask, length, choose, settings)
 
 # %% ../../nbs/models/30_text_networks.ipynb #24bcde09

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['UNTRIED', 'MATCHED', 'NO_PARTNER', 'NOT_APPLICABLE', 'UNMATCHED', 'TOLD', 'SENTINELS', 'ORACLE', 'VIEWS',
-           'VIEW_NAMES', 'ROUNDING', 'LEAST_ITEMS', 'OTHER', 'ledger_table', 'check_families', 'check_used',
-           'most_used', 'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'mean_effect',
-           'share_of_items', 'share_of_tiles', 'share_of_sets', 'auc_rows', 'dose_rows', 'trend_of_items',
-           'trend_of_sets', 'excess_rows', 'interval_verdict', 'family_kinds', 'valid_kinds', 'rows_of_kind',
-           'kind_verdicts', 'count_kinds', 'reliable_metrics', 'trust_lines', 'axis_lines', 'blind_spots',
-           'sentinel_lines', 'rule_line', 'ProbeSummary', 'summarize_probe']
+           'VIEW_NAMES', 'LEAST_ITEMS', 'OTHER', 'ledger_table', 'check_families', 'check_used', 'most_used',
+           'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'share_of_items',
+           'share_of_tiles', 'share_of_sets', 'auc_rows', 'dose_rows', 'trend_of_items', 'trend_of_sets', 'excess_rows',
+           'interval_verdict', 'family_kinds', 'valid_kinds', 'rows_of_kind', 'kind_verdicts', 'count_kinds',
+           'reliable_metrics', 'ProbeSummary', 'summarize_probe']
 
 # %% ../../nbs/probes/020_tables.ipynb #015ba195
 from collections.abc import Callable, Iterable, Sequence
@@ -131,12 +130,12 @@ class ViewComparison:
                         first(self.untouched), self.draws, levels, self.curves)
 
 # %% ../../nbs/probes/020_tables.ipynb #fe95d021
-ROUNDING = 1e-9 # of the largest difference, or of a share
+_ROUNDING = 1e-9 # of the largest difference, or of a share
 
 def rounded_wins(gap: np.ndarray, # violation minus valid, NaN where missing
                 ) -> np.ndarray:  # of the same shape: 1, 1/2 or 0, NaN where missing
     "Whether the violation scored worse; a difference that rounding explains is a tie."
-    small = ROUNDING * max(ROUNDING, np.nanmax(np.abs(gap), initial=0))
+    small = _ROUNDING * max(_ROUNDING, np.nanmax(np.abs(gap), initial=0))
     return wins(np.where(np.abs(gap) <= small, 0, gap), np.where(np.isfinite(gap), 0, np.nan))
 
 # %% ../../nbs/probes/020_tables.ipynb #541080e2
@@ -148,7 +147,7 @@ def mean_where_known(values: np.ndarray, # (K, M), NaN where missing
     return np.where(there.any(0), total / np.maximum(there.sum(0), 1), np.nan)
 
 # %% ../../nbs/probes/020_tables.ipynb #39c4232d
-def mean_effect(gap: np.ndarray, # (L, M)
+def _mean_effect(gap: np.ndarray, # (L, M)
                ) -> float:
     "Mean over standard deviation of a level's differences, averaged over levels; NaN where none has two."
     rows = [row[np.isfinite(row)] for row in gap]
@@ -194,7 +193,7 @@ def auc_rows(c: ViewComparison,
         value, low, high = interval(c.win[part])
         used = matched[part]
         rows.append({"metric": c.metric, "family": c.family, "view": c.view, "level": level,
-                     "auc": value, "ci_low": low, "ci_high": high, "effect": mean_effect(c.gap[part]),
+                     "auc": value, "ci_low": low, "ci_high": high, "effect": _mean_effect(c.gap[part]),
                      "n": int(used.sum()), "n_clusters": len(np.unique(cluster[used.any(0)]))})
     return rows
 
@@ -256,8 +255,8 @@ LEAST_ITEMS = 6 # independent items, below which a kind of violation has no verd
 
 def interval_verdict(low: float, high: float) -> str: # "notices", "prefers" or "undecided"
     "What a share's interval says: all of it above one half, all below, or neither; rounding says nothing."
-    if low > 0.5 + ROUNDING: return "notices"
-    return "prefers" if high < 0.5 - ROUNDING else "undecided"
+    if low > 0.5 + _ROUNDING: return "notices"
+    return "prefers" if high < 0.5 - _ROUNDING else "undecided"
 
 # %% ../../nbs/probes/020_tables.ipynb #e577fd49
 def family_kinds(ledger: pd.DataFrame) -> dict[str, str]: # family -> of `colors.EDIT_KINDS`
@@ -332,7 +331,7 @@ def reliable_metrics(counts: pd.DataFrame) -> list[str]: # of one view
 OTHER = ("another right answer", "a valid alternative") # of a text, of a picture
 _WHERE = {"paired": "With one edit apart,", "item": "Against {},", "set": "Over sets,"}
 
-def trust_lines(counts: pd.DataFrame, # of one view
+def _trust_lines(counts: pd.DataFrame, # of one view
                 view: str, other: str = OTHER[0],
                ) -> list[tuple[str, str]]: # what, sentence; nothing without metrics
     "Which metrics are reliable in a view, and how often natural variation is larger."
@@ -353,7 +352,7 @@ def trust_lines(counts: pd.DataFrame, # of one view
 _ASIDE = {"less": ("Said less:", "of {0} families that leave something out and say nothing false"),
           "form": ("Said worse:", "of {0} families that keep what is said and spoil its form")}
 
-def axis_lines(counts: pd.DataFrame, # of one source
+def _axis_lines(counts: pd.DataFrame, # of one source
               ) -> list[tuple[str, str]]: # what, sentence; nothing for a kind that was not tried
     """How many families that say less, and that say it worse, each metric marks down in the view with most of
     them; no praise and no blame."""
@@ -370,7 +369,7 @@ def axis_lines(counts: pd.DataFrame, # of one source
     return lines
 
 # %% ../../nbs/probes/020_tables.ipynb #c2af3cbb
-def blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
+def _blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
                ) -> list[tuple[str, str]]: # nothing where there are none
     "The kinds of violation that no metric notices in any view."
     rows = verdicts[(verdicts["verdict"] != "too few") & ~verdicts["metric"].isin({*SENTINELS, *leave})]
@@ -403,7 +402,7 @@ def _in_worst_view(name: str, says: str, counts: pd.DataFrame, verdicts: pd.Data
               if name == "random" else "")
     return f"{says} {_both(row)} kinds {VIEW_NAMES[row['view']]}{names}{chance}"
 
-def sentinel_lines(counts: pd.DataFrame,   # of one source
+def _sentinel_lines(counts: pd.DataFrame,   # of one source
                    verdicts: pd.DataFrame, # of the same source
                   ) -> list[tuple[str, str]]:
     """What the sentinels say about the probe, each in its worst view and in both directions; nothing where
@@ -417,7 +416,7 @@ def sentinel_lines(counts: pd.DataFrame,   # of one source
     return [("The sentinels:", f"{said}.")] if said else []
 
 # %% ../../nbs/probes/020_tables.ipynb #030923f1
-def rule_line(counts: pd.DataFrame, verdicts: pd.DataFrame) -> tuple[str, str]: # what, sentence
+def _rule_line(counts: pd.DataFrame, verdicts: pd.DataFrame) -> tuple[str, str]: # what, sentence
     "What makes a kind count, and how many do not."
     few = dict.fromkeys(verdicts.loc[verdicts["verdict"] == "too few", "family"])
     left = f"; fewer have {join_names(few)}, in at least one view" if few else ""
@@ -445,7 +444,7 @@ def summarize_probe(found,          # a ProbeResult
         some, of = (frame[frame["source"] == source] for frame in (verdicts, counts))
         wrong, bad = (frame[frame["kind"] == "violation"] for frame in (some, of))
         views = [v for v in ("paired", "item", "set") if v in set(bad["view"])]
-        lines = [line for v in views for line in trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
-        sentences[source] = [*lines, *blind_spots(wrong, leave), *axis_lines(of), *sentinel_lines(bad, wrong),
-                             rule_line(of, some)]
+        lines = [line for v in views for line in _trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
+        sentences[source] = [*lines, *_blind_spots(wrong, leave), *_axis_lines(of), *_sentinel_lines(bad, wrong),
+                             _rule_line(of, some)]
     return ProbeSummary(verdicts, counts, sentences)

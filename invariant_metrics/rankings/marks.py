@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['known_synset', 'NounMatcher', 'object_areas', 'MarkedNouns', 'first_senses', 'mark_nouns', 'picture_sentences',
-           'alike_adjectives', 'StatedFacts', 'has_attribute', 'stated_sizes', 'has_relation', 'spoken_nouns']
+           'StatedFacts', 'has_attribute', 'stated_sizes', 'has_relation', 'spoken_nouns']
 
 # %% ../../nbs/rankings/070_marks.ipynb #262a8b3d
 from collections import Counter
@@ -197,7 +197,7 @@ def picture_sentences(task: RankingTask) -> list[tuple[str, ...]]: # of each pic
 
 # %% ../../nbs/rankings/070_marks.ipynb #01154717
 @lru_cache(1 << 14)
-def alike_adjectives(word: str) -> frozenset[str]:
+def _alike_adjectives(word: str) -> frozenset[str]:
     "An adjective with those that mean the same in its two most frequent senses: gray and grey."
     same = [other for others in wordnet().synonyms(word, "a")[:2] for other in others]
     return frozenset([word, *(other.lower().replace("_", " ") for other in same)])
@@ -244,7 +244,7 @@ def _any_pair(facts: StatedFacts, noun: str, pairs: Iterable[tuple[str, str]], w
 
 def has_attribute(facts: StatedFacts, picture: int, noun: str, word: str) -> bool:
     "Whether an annotation or sentence gives the noun this adjective in a picture."
-    words = alike_adjectives(word)
+    words = _alike_adjectives(word)
     annotated = facts.annotations.attributes
     if annotated: return _any_pair(facts, noun, annotated[picture], words)
     return any(_any_pair(facts, noun, said.attributes, words) for said in facts.said(picture, words))

@@ -4,9 +4,8 @@
 
 # %% auto #0
 __all__ = ['DATA_PARTS', 'STUDY_WORLD', 'WIDE', 'StudySize', 'StudyGrid', 'ControlCurve', 'StudyDesign', 'is_random',
-           'is_later_draw', 'random_draws', 'label_of', 'Unit', 'StudyPlan', 'plan_study', 'item_ranges', 'gap_of',
-           'directions', 'MetricValues', 'first_order_replicates', 'value_with_replicates', 'unit_file', 'save_unit',
-           'read_unit', 'release_memory']
+           'is_later_draw', 'label_of', 'Unit', 'StudyPlan', 'plan_study', 'item_ranges', 'gap_of', 'directions',
+           'MetricValues', 'value_with_replicates', 'unit_file', 'save_unit', 'read_unit', 'release_memory']
 
 # %% ../../nbs/studies/010_plan.ipynb #09d98ab4
 import ctypes
@@ -91,7 +90,7 @@ def is_later_draw(name: str) -> bool:
     return bool(re.search(r"-random-\d+$", name))
 
 # %% ../../nbs/studies/010_plan.ipynb #91ae8a8d
-def random_draws(names: Sequence[str], count: int) -> tuple[str, ...]:
+def _random_draws(names: Sequence[str], count: int) -> tuple[str, ...]:
     "The controls, each random one `count` times under numbered names."
     def later(name: str) -> list[str]: return [f"{name}-{k}" for k in range(2, count + 1)] if is_random(name) else []
     return tuple(draw for name in names for draw in (name, *later(name)))
@@ -140,7 +139,7 @@ class StudyPlan:
 
     @property
     def controls(self) -> dict[str, tuple[str, ...]]: # system of this plan -> its controls
-        return {s: random_draws(names, self.random_networks) for s, names in self.design.controls.items()
+        return {s: _random_draws(names, self.random_networks) for s, names in self.design.controls.items()
                 if s in self.systems}
 
     @property
@@ -223,7 +222,7 @@ class MetricValues:
 # %% ../../nbs/studies/010_plan.ipynb #56b54cb7
 WIDE = 64 # features up to which replicates of a set metric are computed one by one
 
-def first_order_replicates(metric: Metric, rows: Rows, weights: np.ndarray, value: float) -> np.ndarray:
+def _first_order_replicates(metric: Metric, rows: Rows, weights: np.ndarray, value: float) -> np.ndarray:
     "(R,) first-order replicates of a distance of matched sets; raises InputError without influences."
     if metric.estimate is None:
         raise InputError(f"{metric.name} has no influences; give an encoder of at most {WIDE} features")
@@ -243,7 +242,7 @@ def value_with_replicates(metric: Metric, rows: Rows,
     value = metric.statistic(rows, base)
     if not len(weights): return np.array([value])
     wide = isinstance(metric, SetMetric) and metric.many is not None and rows.pred.shape[1] > WIDE
-    if wide: return np.r_[value, first_order_replicates(metric, rows, weights, value)]
+    if wide: return np.r_[value, _first_order_replicates(metric, rows, weights, value)]
     return np.r_[value, metric.replicates(rows, weights)]
 
 # %% ../../nbs/studies/010_plan.ipynb #9840aca2

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['POOLS', 'WOMEN', 'MEN', 'LAST', 'ORGS', 'GERMAN_PLACE', 'PLACES', 'QUALITIES', 'POLARITY', 'GOODS', 'WORKS',
            'CIRCUMSTANCES', 'JOBS', 'UNITS', 'CURRENCIES', 'VERBS', 'NUMBER_WORDS', 'DAYS', 'MONTHS', 'RECENT', 'YEARS',
-           'DATES', 'name_pools', 'Sense', 'senses', 'plural_form', 'Verb']
+           'DATES', 'Sense', 'senses', 'plural_form']
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #ec612bbb
 from typing import NamedTuple
@@ -15,12 +15,12 @@ from ..files import word_table
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #09b1e877
 POOLS = ("common", "held out")
 
-def name_pools(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]: # common, held out
+def _name_pools(kind: str) -> tuple[tuple[str, ...], tuple[str, ...]]: # common, held out
     "The names of a kind: \"woman\", \"man\", \"last\" or \"organization\"."
     names = word_table("names", "kind", "pool", "name")
     return tuple(tuple(name for k, p, name in names if (k, p) == (kind, pool)) for pool in POOLS)
 
-WOMEN, MEN, LAST, ORGS = map(name_pools, ("woman", "man", "last", "organization"))
+WOMEN, MEN, LAST, ORGS = map(_name_pools, ("woman", "man", "last", "organization"))
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #5b77865b
 _PLACES = [place for place in word_table("places", "pool", "English", "German") if place[0] in POOLS]
@@ -60,7 +60,7 @@ GOODS, WORKS, CIRCUMSTANCES = map(senses, ("goods", "work", "circumstance"))
 JOBS, UNITS, CURRENCIES = map(senses, ("job", "unit", "currency"))
 
 # %% ../../nbs/worlds/50_bilingual_words.ipynb #aa2d6533
-class Verb(NamedTuple):
+class _Verb(NamedTuple):
     "One relation with its English and German verbs."
     key: str
     frame: str                      # key of FRAMES in the bilingual world
@@ -72,9 +72,9 @@ def _german_forms(verb: str) -> tuple[str, str, str]: # of "lud+ein/eingeladen"
     finite, plus, prefix = past.partition("+")
     return finite, plus and f" {prefix}", participle
 
-def _verb(frame: str, key: str, english: str, german: str) -> Verb: # a line of the table
+def _verb(frame: str, key: str, english: str, german: str) -> _Verb: # a line of the table
     en = tuple(tuple(verb.split("/")) for verb in english.split(", "))
-    return Verb(key, frame, en, tuple(_german_forms(verb) for verb in german.split(", ")))
+    return _Verb(key, frame, en, tuple(_german_forms(verb) for verb in german.split(", ")))
 
 _VERBS = [_verb(*row) for row in word_table("verbs", "frame", "key", "English", "German")]
 VERBS = {verb.key: verb for verb in _VERBS}

@@ -558,7 +558,7 @@ def list_weights(folder):
 def list_families(folder):
     "Names of edits, perturbations, tokenizers, encoders, formats of judgments: all registries."
     from invariant_metrics.data.judgment_tables import READERS
-    from invariant_metrics.data.tokens import tokenizer_names
+    from invariant_metrics.data.tokens import _tokenizer_names
     from invariant_metrics.encoders.encoder import encoders
     from invariant_metrics.edits.colors import families
     from invariant_metrics.edits.word_families import edits_of
@@ -570,7 +570,7 @@ def list_families(folder):
     return {
         "encoders": sorted(encoders.names()),
         "judgments": sorted(READERS.names()),
-        "tokenizers": sorted(tokenizer_names()),
+        "tokenizers": sorted(_tokenizer_names()),
         "families": {t: sorted(families(t)) for t in ("colorization", "images", "captioning", "translation")},
         "edits": {t: sorted(edits_of(t)) for t in ("captioning", "translation", "summarization")},
         "models": {
@@ -884,7 +884,7 @@ def statistics(folder):
     from invariant_metrics.stats import benjamini_hochberg, holm
     from invariant_metrics.probes.preference import draw_sets, verdict_interval, trend
     from invariant_metrics.stats import cluster_interval, wilson
-    from invariant_metrics.probes.profile import crossing, fieller, isotonic
+    from invariant_metrics.probes.profile import crossing, _fieller, isotonic
     import torch
 
     draw = rng(3, "golden", "statistics")
@@ -917,7 +917,7 @@ def statistics(folder):
         "trend": trend(x.reshape(8, 5)),
         "isotonic": isotonic(x.reshape(8, 5)),
         "crossing": crossing(np.arange(5.0), x.reshape(8, 5)),
-        "fieller": fieller(1.0, 2.0, np.array([[0.1, 0.02], [0.02, 0.1]])),
+        "fieller": _fieller(1.0, 2.0, np.array([[0.1, 0.02], [0.02, 0.1]])),
     }
 
 
@@ -930,12 +930,12 @@ def correlations(folder):
     from invariant_metrics.people.correlation import pearson, spearman
     from invariant_metrics.people.statistics import (
         kendall_b,
-        kendall_c,
-        soft_pairwise_accuracy,
-        tau23,
+        _kendall_c,
+        _soft_pairwise_accuracy,
+        _tau23,
         wmt_like,
     )
-    from invariant_metrics.people.raters import held_out_agreement, krippendorff, noise_ceiling
+    from invariant_metrics.people.raters import _held_out_agreement, krippendorff, _noise_ceiling
 
     draw = rng(4, "golden", "correlations")
     x = draw.integers(0, 5, 60).astype(float)
@@ -943,7 +943,7 @@ def correlations(folder):
     z = y.round() + draw.standard_normal(60)
     groups = np.arange(60) // 6
     found = {
-        "pairs": [f(x, y) for f in (pearson, spearman, kendall_b, kendall_c, tau23)] + [wmt_like(20 * x, y)],
+        "pairs": [f(x, y) for f in (pearson, spearman, kendall_b, _kendall_c, _tau23)] + [wmt_like(20 * x, y)],
         "calibrated": calibrated_accuracy(x, y, groups).value,
         "logistic": logistic_pearson(x, y).value,
     }
@@ -956,12 +956,12 @@ def correlations(folder):
     found["compare"] = compare(
         x, Y, "pearson", "items", "within-item", item=groups, system=systems, names=("y", "z", "chance"), reps=60
     ).frame
-    found["soft"] = soft_pairwise_accuracy(x.reshape(10, 6), y.reshape(10, 6), permutations=50)
+    found["soft"] = _soft_pairwise_accuracy(x.reshape(10, 6), y.reshape(10, 6), permutations=50)
     ratings = x[:30, None] + draw.integers(-1, 2, (30, 4))
     found["raters"] = {
         "krippendorff": krippendorff(ratings, reps=40).to_dict(),
-        "ceiling": {k: v.to_dict() for k, v in noise_ceiling(ratings, reps=40).items()},
-        "held out": held_out_agreement(ratings, reps=20, turns=3).to_dict(),
+        "ceiling": {k: v.to_dict() for k, v in _noise_ceiling(ratings, reps=40).items()},
+        "held out": _held_out_agreement(ratings, reps=20, turns=3).to_dict(),
     }
     return found
 
@@ -1386,7 +1386,7 @@ def world_sentences(folder):
 @call(quick=True)
 def words(folder):
     "Tokenizers, WordNet, lemmas and tags of words."
-    from invariant_metrics.data.tokens import get_tokenizer, tokenizer_names
+    from invariant_metrics.data.tokens import get_tokenizer, _tokenizer_names
     from invariant_metrics.data.wordnet import wordnet
     from invariant_metrics.invariants.caption_words import (
         kind_of,
@@ -1402,7 +1402,7 @@ def words(folder):
         "Mr. O'Neill's $3.88 \"state-of-the-art\" dogs can't (won't) run; 3.5% did...",
     ]
     found = {}
-    for name in tokenizer_names():
+    for name in _tokenizer_names():
         try:
             found[name] = [list(get_tokenizer(name)(t)) for t in texts]
         except Exception as error:
@@ -1621,7 +1621,7 @@ def invariants_texts(folder):
 @call(quick=True)
 def scene_graphs(folder):
     "Parses of captions, their tuples, and F1 with and without synonyms."
-    from invariant_metrics.invariants.scene_graph import graph_difference, parse, tuples
+    from invariant_metrics.invariants.scene_graph import _graph_difference, parse, tuples
     from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, scene_graph_rows
 
     held = texts_here()
@@ -1633,7 +1633,7 @@ def scene_graphs(folder):
         "rows": scene_graph_rows(held["sysA"], refs),
         "f1": scene_graph_f1(held["sysB"], refs),
         "synonyms": scene_graph_f1(held["sysB"], refs, synonyms=True),
-        "difference": [graph_difference(a, parse(t), attributes=True) for a, t in zip(graphs, held["sysB"])],
+        "difference": [_graph_difference(a, parse(t), attributes=True) for a, t in zip(graphs, held["sysB"])],
     }
 
 
@@ -1644,7 +1644,7 @@ def frechet(folder):
     from invariant_metrics.metrics.frechet import frechet_distance, frechet_replicates, frechet_terms
     from invariant_metrics.metrics.frechet_interval import (
         frechet_estimate,
-        frechet_infinite,
+        _frechet_infinite,
         frechet_influence,
     )
     from invariant_metrics.metrics.gaussian import GaussianStats
@@ -1667,7 +1667,7 @@ def frechet(folder):
         "replicates": frechet_replicates(x, y, *weights),
         "influence": frechet_influence(x, y),
         "estimate": {k: v for k, v in vars(estimate).items() if not callable(v)},
-        "infinite": frechet_infinite(x, y),
+        "infinite": _frechet_infinite(x, y),
     }
 
 
@@ -1678,7 +1678,7 @@ def kernels_neighbors(folder):
     from invariant_metrics.metrics.kernel import RBF, Polynomial
     from invariant_metrics.metrics.mmd import kid_subsets, mmd2, mmd_estimate, mmd_replicates
     from invariant_metrics.metrics.neighbors import neighbor_estimate, neighbor_scores
-    from invariant_metrics.metrics.prd import prd, prd_score
+    from invariant_metrics.metrics.prd import prd, _prd_score
 
     x, y = map(torch.from_numpy, arrays())
     kid = kid_subsets(x, y, 6, 40)
@@ -1704,8 +1704,8 @@ def kernels_neighbors(folder):
             if not callable(v)
         },
         "prd": curve,
-        "f1": prd_score(x, y, clusters=8, runs=3),
-        "f8": prd_score(x, y, b=8.0, clusters=8, runs=3),
+        "f1": _prd_score(x, y, clusters=8, runs=3),
+        "f8": _prd_score(x, y, b=8.0, clusters=8, runs=3),
     }
 
 
@@ -1806,15 +1806,15 @@ def training_texts(folder):
 @call(single=True)
 def training_embedded(folder):
     "First steps of the package's own networks: segmentation, depth, the encoder's contrast, the tagger."
-    from invariant_metrics.training.dense_training import train_dense
+    from invariant_metrics.training.dense_training import _train_dense
     from invariant_metrics.training.image_encoder import train_image_encoder
-    from invariant_metrics.training.text_classifier import train_reader
+    from invariant_metrics.training.text_classifier import _train_reader
 
     return {
-        "segmentation": train_dense("segmentation", steps=3)[1],
-        "depth": train_dense("depth", judge=True, steps=2)[1],
+        "segmentation": _train_dense("segmentation", steps=3)[1],
+        "depth": _train_dense("depth", judge=True, steps=2)[1],
         "encoder": train_image_encoder(steps=3, scenes=64, batch=16)[1],
-        "entities": train_reader("entities", steps=4, n=200)[1],
+        "entities": _train_reader("entities", steps=4, n=200)[1],
     }
 
 
@@ -1974,9 +1974,9 @@ def probe_own_summaries(folder):
 @call(data=True)
 def probe_foils(folder):
     "Foils of SugarCrepe about own captions."
-    from invariant_metrics.probes.own_texts import read_foils
+    from invariant_metrics.probes.own_texts import _read_foils
 
-    foils = read_foils(data_folder() / "sugarcrepe" / "sugarcrepe.jsonl.gz")
+    foils = _read_foils(data_folder() / "sugarcrepe" / "sugarcrepe.jsonl.gz")
     held = {}
     for f in foils[:400]:
         held.setdefault(f.image, []).append(f.caption)
