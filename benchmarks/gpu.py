@@ -163,11 +163,11 @@ def rates_found(kit: Kit) -> None:
 
 def tests(kit: Kit) -> None:
     "Every test marked `cuda`."
-    marked = [str(p.relative_to(HERE.parent)) for p in sorted((HERE.parent/"tests").glob("test_*.py"))
+    marked = [str(p.relative_to(HERE.parent)) for p in sorted((HERE.parent/"tests").rglob("test_*.py"))
               if "mark.cuda" in p.read_text(encoding="utf-8")]
     report = kit.out/"tests.xml"
     command = [sys.executable, "-m", "pytest", "-m", "cuda", "-o", "addopts=", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--tb=short",
-               "--durations=5", f"--junitxml={report}", *kit.size(marked, ["tests/test_cuda.py", "-k", "replicates"])]
+               "--durations=5", f"--junitxml={report}", *kit.size(marked, ["tests/house/test_cuda.py", "-k", "replicates"])]
     done = subprocess.run(command, cwd=HERE.parent, capture_output=True, text=True)
     print(done.stdout[-6000:], done.stderr[-1000:], flush=True)
     counts = dict(passed=0, failed=0, skipped=0)

@@ -16,6 +16,7 @@ from hypothesis import settings
 from commands import READY
 
 ROOT = Path(__file__).parent.parent
+sys.path += [str(folder) for folder in sorted({path.parent for path in (ROOT/"tests").rglob("test_*.py")})] # a test may use what another one prepares
 SMOKE = { # `pytest -m smoke`: one case of every contract; all tests of a file, or those whose names begin so
     "test_contract.py": ("test_card", "test_identical", "test_signature", "test_weights", "test_torchmetrics", "test_values", "test_what_is", "test_empty"),
     "test_invariants.py": (), "test_weights.py": (), "test_core.py": (),
@@ -90,7 +91,7 @@ def pytest_collection(session):
     for module in pkgutil.walk_packages([str(ROOT/"invariant_metrics")], "invariant_metrics."):
         if not module.name.endswith("__main__"): import_module(module.name)
     if config.workerinput["workerid"] != "gw1": return
-    for path in sorted((ROOT/"tests").glob("test_*.py"), reverse=True):
+    for path in sorted((ROOT/"tests").rglob("test_*.py"), reverse=True):
         try: import_module(path.stem)
         except (Exception, pytest.skip.Exception): continue # the collection says so
 
@@ -131,8 +132,8 @@ def touched_tests(changed: set[str]) -> set[str]:
     "Names of the test files that differ or import something that does."
     modules = {"invariant_metrics." + re.search(r"default_exp ([\w.]+)", text).group(1) for name in changed
                if name.endswith(".ipynb") and (ROOT/name).exists() and "default_exp" in (text := (ROOT/name).read_text(encoding="utf-8"))}
-    helpers = {Path(name).stem for name in changed if re.fullmatch(r"tests/\w+\.py", name)}
-    return {path.name for path in sorted((ROOT/"tests").glob("test_*.py")) if path.stem in helpers or imported_modules(path) & (modules | helpers)}
+    helpers = {Path(name).stem for name in changed if re.fullmatch(r"tests/[\w/]+\.py", name)}
+    return {path.name for path in sorted((ROOT/"tests").rglob("test_*.py")) if path.stem in helpers or imported_modules(path) & (modules | helpers)}
 
 
 def pytest_configure(config):

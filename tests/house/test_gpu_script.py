@@ -1,0 +1,52 @@
+"The script that measures a GPU, in its dry form: the same code on the CPU with tiny sizes."
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(out: Path, *words: str) -> subprocess.CompletedProcess:
+    settings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run([sys.executable, str(ROOT/"benchmarks"/"gpu.py"), "--dry", "--out", str(out), *words], env=settings, capture_output=True, text=True, cwd=out)
+
+
+def errors(found: dict) -> list: return [(name, row) for name, rows in found["findings"].items() for row in rows if "error" in row]
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory):
+    out = tmp_path_factory.mktemp("gpu")
+    done = run(out, "--seconds", "1800")
+    assert done.returncode == 0, done.stderr[-2000:]
+    return out
+
+
+def test_every_finding_runs(first):
+    found = json.loads((first/"gpu.json").read_text())
+    assert not errors(found)
+    assert list(found["findings"]) == ["rates", "tests", "overflow", "same", "resume", "looks", "step", "stream", "captions", "training", "invariants",
+                                       "encoders", "study", "compiled"]
+    assert all(rows[-1]["what"] == "done" for rows in found["findings"].values())
+    assert found["dry"] and found["about"]["name"] == "no card" and found["about"]["torch"]
+    by_name = {row["what"]: row for rows in found["findings"].values() for row in rows}
+    assert by_name["fd, moments"]["relative difference"] == 0
+    assert all(row["exit_code"] == -9 and row["resumed, largest difference"] == 0 for row in found["findings"]["resume"][:-1])
+
+
+def test_a_second_run_adds_what_is_missing(first):
+    before = {path.name: path.stat().st_mtime_ns for path in first.glob("*.jsonl")}
+    (first/"rates.jsonl").unlink()
+    done = run(first, "--only", "rates,overflow")
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("rates ", "overflow "))]
+    assert done.returncode == 0 and lines and all(line.startswith("rates ") for line in lines)
+    assert {path.name: path.stat().st_mtime_ns for path in first.glob("*.jsonl") if path.name != "rates.jsonl"} == {k: v for k, v in before.items() if k != "rates.jsonl"}
+
+
+def test_a_name_that_does_not_exist_is_refused(tmp_path):
+    done = run(tmp_path, "--only", "speed")
+    assert done.returncode == 2 and "no finding speed" in done.stderr
