@@ -282,9 +282,9 @@ def all_places(self, x, mask=None, at=None, forward=_MultiplexedTower.forward): 
 def convolved(self, pixels): return self.patch(pixels).flatten(2).transpose(1, 2)
 
 
-PATCHES = {"without oneDNN": [(multiplexed, "fast_linear", slow_linear)],
+PATCHES = {"without oneDNN": [(multiplexed, "_fast_linear", slow_linear)],
            "all places in the last layer": [(_MultiplexedTower, "forward", all_places)],
-           "the whole batch at once": [(multiplexed, "in_parts", lambda x: False)],
+           "the whole batch at once": [(multiplexed, "_in_parts", lambda x: False)],
            "patches by convolution": [(_MultiplexedVision, "patches", convolved)],
            "mixing folded into fused attention": [(_SharedAttention, "forward", folded_attention)]}
 

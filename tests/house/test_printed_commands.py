@@ -327,7 +327,7 @@ def every_form(monkeypatch):
 
 def test_every_kind_of_result_has_a_schema():
     from jsonschema import ValidationError
-    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}.py").read_text(encoding="utf-8") for name in ("imagine", "judge", "lclip", "rank", "score"))
+    code = "".join((ROOT/"invariant_metrics"/"commands"/f"{name}_commands.py").read_text(encoding="utf-8") for name in ("imagine", "judge", "lclip", "rank", "score"))
     assert set(re.findall(r'\bResult\("(\w+)"', code)) == set(SCHEMA["properties"]["kind"]["enum"])
     with pytest.raises(ValidationError): check_output({"schema": 1, "kind": "score", "version": "1", "result": {}})
 
