@@ -1,14 +1,11 @@
 "What a person's disk and a colleague's package do to us: full disks, folders one may not write to, entry points, resampling."
 import errno
-import inspect
 import os
-from importlib import import_module
 
 import numpy as np
 import pytest
 from binomial import not_above, not_below
 
-import invariant_metrics as im
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.stats import auc, bootstrap_weights, interval
@@ -46,11 +43,3 @@ def test_bootstrap_interval_covers_as_often_as_it_says():
         covered += ci.low <= 1 <= ci.high
     not_below(covered, 2000, 0.92, "percentile intervals")  # 0.93 expected for n = 60 and a skewed distribution
     not_above(covered, 2000, 0.94, "percentile intervals")
-
-
-@pytest.mark.parametrize("room, module", [("probe", "profile"), ("study", "plan")])
-def test_a_function_that_has_the_name_of_a_room_can_be_called_when_the_room_is_open(room, module):
-    opened = import_module(f"invariant_metrics.{room}.{module}")
-    assert getattr(getattr(im, room), module) is opened
-    with pytest.raises(InputError, match="no such"): getattr(im, room)("no such")
-    assert "scale" in inspect.signature(getattr(im, room)).parameters
