@@ -255,8 +255,8 @@ WRONG = {int: ("x", None, [], float("nan"), 1.5, True, object()), float: ("x", N
 @pytest.mark.parametrize("name", ["agree", "power", "styles", "probe", "study"])
 def test_arguments_of_the_other_functions_are_looked_at_first(name, place, monkeypatch):
     monkeypatch.chdir(place)
-    function = inspect.unwrap(getattr(im, name).__wrapped__ if name in ("probe", "study") else getattr(im, name))
-    checked = getattr(getattr(im, name), "__wrapped__", getattr(im, name)) if name in ("probe", "study") else getattr(im, name)
+    checked = getattr(im, name)
+    function = inspect.unwrap(checked)
     right = {"agree": dict(judgments="judged.csv", metrics="marks.csv", reps=20), "power": dict(pred=TEXTS[0], target=TEXTS[1], metrics=["chrf"]),
              "styles": dict(folder="items", real="a", labels="judged.csv"), "probe": dict(task="images", source="a"), "study": {}}[name]
     tried = 0
