@@ -89,7 +89,7 @@ def test_lists_as_table_and_json(command, tmp_path):
 
 
 def test_study_writes_a_page_refuses_another_run_and_returns_the_same_one(tmp_path, monkeypatch):
-    monkeypatch.setitem(COLOR_SIZES, "quick", replace(COLOR_SIZES["quick"], items=12, sets=6, reps=50, per_photo=2))
+    monkeypatch.setitem(COLOR_SIZES, "quick", replace(COLOR_SIZES["quick"], items=8, sets=4, reps=20, per_photo=1))
     (tmp_path/"photos").mkdir()
     for i, x in enumerate((255*make_scenes(6, 96, seed=3).rgb).byte().movedim(1, -1).numpy()): Image.fromarray(x).save(tmp_path/"photos"/f"{i}.png")
     quick = ["study", "colorization", "--parts", "probe", "--scale", "quick", "--data", "photos", "--out", "run", "--workers", 1]

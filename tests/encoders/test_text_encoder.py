@@ -389,7 +389,7 @@ def real(path):
     return [json.loads(line) for line in gzip.open(data_path(path), "rt", encoding="utf-8")]
 
 
-@pytest.mark.parametrize("name, options", [("fbd", {}), ("fbd-4", {"pooling": "mean"})])
+@pytest.mark.parametrize("name, options", [("fbd", {}), pytest.param("fbd-4", {"pooling": "mean"}, marks=pytest.mark.slow)])
 def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name, options):
     rows, g = real("multi30k/train_2000.jsonl.gz")[:200], rng(0, "shuffle")
     first, second = [r["captions_en"][0] for r in rows[:100]], [r["captions_en"][1] for r in rows[100:]]
@@ -400,6 +400,7 @@ def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name
     assert values["people"] < values["shuffled"] and 1.3*values["people"] < values["german"]
 
 
+@pytest.mark.slow
 def test_captions_of_machines_are_further_than_captions_of_people(minilm, capsys):
     "Captions of the same pictures are halved together, or more bias is taken off than there is; at this size a note says that n is small."
     rows = real("coco_captions/karpathy_captioners_500.jsonl.gz")[:200]
@@ -415,6 +416,7 @@ def test_captions_of_machines_are_further_than_captions_of_people(minilm, capsys
     assert all(any("n = 200 is small for d = 384" in note for note in s.notes) for s in scores.values())
 
 
+@pytest.mark.slow
 def test_queries_tell_translations_of_other_sentences_apart(minilm, capsys):
     "The same sentences in another order are the same set; only with its source beside it does a translation lose."
     rows = real("wmt/newstest2017_deen.jsonl.gz")[:60]

@@ -103,7 +103,7 @@ def test_a_guide_sees_what_its_image_tower_sees(guide):
     assert torch.allclose(_cutout_vectors(guide, picture)[0].double(), guide.images(list(picture))[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("name", SPACES)
+@pytest.mark.parametrize("name", [name if name == "vqgan" else pytest.param(name, marks=pytest.mark.slow) for name in SPACES])
 def test_a_search_lowers_its_loss_and_raises_what_the_whole_picture_says(name, guide):
     target = guide.texts([TEXT])[0][0]
     settings = replace(SETTINGS[name], steps=40, cutouts=3)

@@ -31,6 +31,7 @@ from tiny_networks import save_tiny
 
 GPU = [pytest.mark.cuda, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 on_both = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=GPU)])
+trained_on_both = pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=GPU)]) # the loop on a CPU: tests/training
 
 
 @pytest.fixture(autouse=True)
@@ -211,8 +212,8 @@ def text_turn(device: str):
 def weights(turn: Turn) -> torch.Tensor: return torch.cat([p.detach().cpu().flatten() for p in turn.model.parameters()])
 
 
-@on_both
-@pytest.mark.parametrize("precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bf16", "fp16"))]) # 20 s each on a CPU
+@trained_on_both
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.parametrize("names", [(), ("segmentation", "depth")], ids=["plain", "invariants"])
 def test_a_colorizer_learns(scenes, device, precision, names):
     turn, batches = color_turn(device, scenes, names)
@@ -221,7 +222,7 @@ def test_a_colorizer_learns(scenes, device, precision, names):
     assert len(task) == 24 and task.iloc[-6:].mean() < task.iloc[:6].mean() and weights(turn).isfinite().all()
 
 
-@on_both
+@trained_on_both
 def test_looking_rarely_changes_nothing(device, scenes):
     logs = {}
     for look in (1, _LOOK_EVERY):
@@ -232,7 +233,7 @@ def test_looking_rarely_changes_nothing(device, scenes):
     torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
 
 
-@on_both
+@trained_on_both
 @pytest.mark.parametrize("look", [1, 4, _LOOK_EVERY])
 def test_nothing_moves_after_a_value_that_is_not_finite(device, look, tmp_path, scenes):
     def broken(model, batch): return {"task": model(batch["L"]).square().mean()*batch["factor"]}
@@ -246,7 +247,7 @@ def test_nothing_moves_after_a_value_that_is_not_finite(device, look, tmp_path, 
     torch.testing.assert_close(weights(turn), weights(good), rtol=1e-3, atol=1e-5)
 
 
-@on_both
+@trained_on_both
 def test_an_overflow_is_skipped_and_counted(device, scenes):
     def loss(model, batch): return {"task": (model(batch["L"])/110 - batch["ab"]/110).square().mean()*batch["factor"]}
     plain = color_batches(scenes.rgb, 8)
@@ -257,9 +258,9 @@ def test_an_overflow_is_skipped_and_counted(device, scenes):
     assert log["loss scale"].iloc[-1] < log["loss scale"].iloc[0] and log["skipped"].iloc[10:].sum() == 0
 
 
-@on_both
+@trained_on_both
 @pytest.mark.parametrize("make", [text_turn, None], ids=["translator with dropout", "colorizer"])
-@pytest.mark.parametrize("precision", ["fp32", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bf16", "fp16"))]) # 8 s each on a CPU
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_run_goes_on(device, make, precision, tmp_path, scenes):
     def fresh(): return color_turn(device, scenes) if make is None else make(device)
     whole, batches = fresh()
@@ -275,7 +276,7 @@ def test_a_run_goes_on(device, make, precision, tmp_path, scenes):
     torch.testing.assert_close(weights(second), weights(whole), rtol=1e-3, atol=1e-4)
 
 
-@on_both
+@trained_on_both
 def test_networks_write_the_same_texts(device):
     turn, batches = text_turn(device)
     fit(turn, batches, 30, precision="fp32")

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -18,16 +16,10 @@ def run(out: Path, *words: str) -> subprocess.CompletedProcess:
 def errors(found: dict) -> list: return [(name, row) for name, rows in found["findings"].items() for row in rows if "error" in row]
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-    out = tmp_path_factory.mktemp("gpu")
-    done = run(out, "--seconds", "1800")
+def test_every_finding_runs_and_a_second_run_adds_what_is_missing(tmp_path):
+    done = run(tmp_path, "--seconds", "1800")
     assert done.returncode == 0, done.stderr[-2000:]
-    return out
-
-
-def test_every_finding_runs(first):
-    found = json.loads((first/"gpu.json").read_text())
+    found = json.loads((tmp_path/"gpu.json").read_text())
     assert not errors(found)
     assert list(found["findings"]) == ["rates", "tests", "overflow", "same", "resume", "looks", "step", "stream", "captions", "training", "invariants",
                                        "encoders", "study", "compiled"]
@@ -36,15 +28,12 @@ def test_every_finding_runs(first):
     by_name = {row["what"]: row for rows in found["findings"].values() for row in rows}
     assert by_name["fd, moments"]["relative difference"] == 0
     assert all(row["exit_code"] == -9 and row["resumed, largest difference"] == 0 for row in found["findings"]["resume"][:-1])
-
-
-def test_a_second_run_adds_what_is_missing(first):
-    before = {path.name: path.stat().st_mtime_ns for path in first.glob("*.jsonl")}
-    (first/"rates.jsonl").unlink()
-    done = run(first, "--only", "rates,overflow")
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl")}
+    (tmp_path/"rates.jsonl").unlink()
+    done = run(tmp_path, "--only", "rates,overflow")
     lines = [line for line in done.stdout.splitlines() if line.startswith(("rates ", "overflow "))]
     assert done.returncode == 0 and lines and all(line.startswith("rates ") for line in lines)
-    assert {path.name: path.stat().st_mtime_ns for path in first.glob("*.jsonl") if path.name != "rates.jsonl"} == {k: v for k, v in before.items() if k != "rates.jsonl"}
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl") if path.name != "rates.jsonl"} == {k: v for k, v in before.items() if k != "rates.jsonl"}
 
 
 def test_a_name_that_does_not_exist_is_refused(tmp_path):

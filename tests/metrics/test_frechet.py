@@ -120,7 +120,7 @@ def by_mpmath_covariances(a, b, digits=40):
         return float(mpmath.fsum((x - y)**2 for x, y in zip(p, q)) + traces - 2*overlap)
 
 
-@pytest.mark.parametrize("d", [32, 64])
+@pytest.mark.parametrize("d", [32, pytest.param(64, marks=pytest.mark.slow)])
 def test_equal_to_forty_digits_with_more_samples_than_features(d):
     a, b = sets(80, 70, d, 2, turned=True)
     exact, scale = by_mpmath_covariances(a, b), size(a, b)

@@ -45,7 +45,10 @@ PROBES = {
     "colors of photographs": lambda folder: images.color_probe("photos", ["psnr", COUNT], scale="quick", progress=False)}
 
 
-@pytest.mark.parametrize("name", PROBES)
+SLOW = ("own captions", "summaries", "colors of scenes") # each of the others has what these have
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in PROBES])
 def test_a_constant_notices_nothing_and_prefers_nothing(name, monkeypatch, tmp_path):
     monkeypatch.setitem(own_texts.OWN_SIZES, "quick", ProbeSize(60, 8, 40, 12))
     monkeypatch.setitem(worlds._WORLD_SIZES, "quick", ProbeSize(24, 8, 40, 12))

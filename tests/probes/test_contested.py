@@ -3,10 +3,12 @@ import json
 import shlex
 
 import pandas as pd
+import pytest
 
 from commands import cli
 
 
+@pytest.mark.slow
 def test_pairs_and_their_page_are_made_as_printed(tmp_path):
     made = cli("probe", "contested", "--out", "pairs", "--pairs", 6, "--json", cwd=tmp_path)
     assert made.returncode == 0, made.stderr

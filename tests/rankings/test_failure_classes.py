@@ -203,6 +203,7 @@ def test_shares_are_means_over_what_was_judged():
     assert nothing["n"].tolist()[:5] == [0]*5 and nothing["share"][:5].isna().all()
 
 
+@pytest.mark.slow
 def test_intervals_of_shares_and_of_differences_cover():
     "Pictures with three queries each that fail alike: 95 % intervals hold the truth in 95 ± 5 % of 200 draws; without clusters they would not."
     hits = np.zeros(4)

@@ -311,6 +311,7 @@ def test_constant_features_are_noted():
     assert any("constant" in n for n in im.score(a, b, ["fd"])["fd"].notes)
 
 
+@pytest.mark.slow
 def test_photographs_against_photographs_warn_that_n_is_small():
     left, right = data_path("imagenet_sample/images"), data_path("bsds500/images")
     found = im.score(left, right, ["fd", "mmd"])

@@ -183,6 +183,7 @@ def run_tiny(folder: Path, handler) -> None: # of SIGINT
     train_systems(folder, SETTINGS, size=TINY, workers=2)
 
 
+@pytest.mark.slow
 def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_parts, tmp_path):
     results = lambda: list((tmp_path/"b").glob("runs/*/result.safetensors"))
     for sign, handler, units in ((signal.SIGKILL, signal.SIG_IGN, 1), (signal.SIGINT, signal.default_int_handler, 3)): # in the background Ctrl-C is ignored

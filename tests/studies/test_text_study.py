@@ -105,7 +105,8 @@ def test_forks_share_their_batches_and_a_shuffled_reward_sees_other_references(t
     assert other["references"] == real["references"][1:] + real["references"][:1]
 
 
-def test_own_parallel_text_without_a_truth(tmp_path):
+def test_own_parallel_text_without_a_truth(tmp_path, monkeypatch):
+    monkeypatch.setattr(Translation, "design", replace(Translation.design, grids={"default": StudyGrid((0.1,), 1, (("entities",),))}, controls={}))
     s = make_sentences(90, seed=5)
     rows = [json.dumps({"de": a, "en": b}) for a, b in zip(s.source, s.english)]
     (tmp_path/"own.jsonl").write_text("\n".join(rows), encoding="utf-8")

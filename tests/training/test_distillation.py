@@ -210,6 +210,7 @@ def two_processes(out: str) -> None: # what each process of the next test runs
     distill_stage(new(), made(), "vision", steps=3, batch=4, accumulate=2//world, folder=out)
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_with_twice_the_batches(tmp_path):
     torchrun(two_processes, str(tmp_path/"two"))
     two_processes(str(tmp_path/"one"))
@@ -292,7 +293,7 @@ def test_the_papers_recipe_has_its_views_and_first_captions(tiny, tmp_path, monk
     assert seen == [(False, 1), (True, 8), (False, 2)]
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_a_killed_run_goes_on_and_ends_on_the_same_bits(tiny, tmp_path, precision):
     tiny["precision"] = precision
     child = started(killed, str(tmp_path/"killed"), tiny)
