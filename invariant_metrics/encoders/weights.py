@@ -9,6 +9,7 @@ __all__ = ['PUBLIC', 'Card', 'all_cards', 'get_card', 'save_embedded', 'load_emb
            'WeightChoice', 'chosen_encoder', 'chosen_record']
 
 # %% ../../nbs/encoders/010_weights.ipynb #8220631d
+import csv
 import hashlib
 import importlib.util
 import json
@@ -62,7 +63,13 @@ def _read_cards(folder: str | Path) -> list[Card]:
     "The cards in a folder, by name; raises InputError on a file that is no card."
     return [Card.from_json(p.read_text()) for p in sorted(Path(folder).glob("*.json"))]
 
-PUBLIC = tuple(_read_cards(assets_folder()/"public"))
+def _read_pins(path: Path) -> list[Card]:
+    "Models of the hub of which a table has a commit and, for some, the weights file and its checksum."
+    with open(path, encoding="utf-8", newline="") as file: rows = [*csv.DictReader(file, delimiter="\t")]
+    return [Card(row["name"], row["what"], "hub", row["where"], row["revision"], (row["file"],)*bool(row["file"]),
+                 row["license"], sha256=row["sha256"]) for row in rows]
+
+PUBLIC = (*_read_cards(assets_folder()/"public"), *_read_pins(assets_folder()/"public"/"pins.tsv"))
 _LISTING = "invariant-metrics weights list"
 
 # %% ../../nbs/encoders/010_weights.ipynb #ad9cf4e2
@@ -305,15 +312,18 @@ def resolve(
 
 def _place(card: Card, path: Path) -> Place:
     pin = card.revision if card.source == "hub" else card.sha256
-    if len(card.files) == 1: path = path/card.files[-1]
+    if len(card.files) == 1 and card.source != "hub": path = path/card.files[-1]
     return Place(path, pin[:12], card.name)
 
 # %% ../../nbs/encoders/010_weights.ipynb #e9432a18
 def list_weights(folder: str | Path | None = None, # embedded weights; None for the package's own
-                ) -> list[dict]: # name, what, source, license, size in bytes, sha256, present
+                ) -> list[dict]: # name, what, source, license, size in bytes, sha256, pin, present
     "One row per known set of weights: where it comes from and whether it is on this machine."
     return [dict(name=c.name, what=c.what, source=_source(c), license=c.license, size=c.size, sha256=c.sha256,
-                 present=_find(c, folder) is not None) for c in all_cards(folder).values()]
+                 pin=_UNCONFIRMED*(c.source == "hub"), present=_find(c, folder) is not None)
+            for c in all_cards(folder).values()]
+
+_UNCONFIRMED = "not yet confirmed by a download"
 
 def _source(card: Card) -> str: # in one column of the table
     if card.source == "embedded": return card.source
@@ -411,12 +421,13 @@ def _download(card: Card, path: Path) -> None:
         if file_sha256(tmp) != card.sha256:
             raise InputError(f"{card.where} does not have the sha256 of its card; nothing was kept")
 
+_OF_OTHERS = ["*.h5", "*.msgpack", "*.ot", "*.onnx", "onnx/*", "openvino/*", "*.tflite"] # what other libraries read
+
 def _snapshot(card: Card) -> Path:
     "Download a hub model at its commit; raises InputError if that fails."
     from huggingface_hub import snapshot_download
-    try:
-        return Path(snapshot_download(card.where, revision=card.revision,
-                                      allow_patterns=list(card.files) or None))
+    chosen = {"allow_patterns": list(card.files)} if len(card.files) > 1 else {"ignore_patterns": _OF_OTHERS}
+    try: return Path(snapshot_download(card.where, revision=card.revision, **chosen))
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error
