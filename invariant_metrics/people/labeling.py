@@ -53,13 +53,15 @@ def _pictures(folder: Path, **same) -> list[dict]:
     return [{"item": f.relative_to(folder).with_suffix("").as_posix(), "output_image": f, **same}
             for f in image_paths(folder)]
 
-def _folder(path: Path) -> list[dict]: # real/ and generated/, or a folder for each system, or pictures
+def _folder(path: Path) -> list[dict]: # pictures, a folder for each system, or real/ beside either
     below = sorted(d for d in path.iterdir() if d.is_dir() and not d.name.startswith("."))
-    if {d.name for d in below} == {"real", "generated"}:
-        real = _pictures(path/"real", real=1)
-        return [{**r, "input": f"real/{r['item']}"} for r in real] + [{**r, "real": 0}
-            for r in _folder(path/"generated")]
-    return [row for d in below for row in _pictures(d, system=d.name)] if below else _pictures(path)
+    if not below: return _pictures(path)
+    rows = [row for d in below if d.name != "generated" for row in _pictures(d, system=d.name)]
+    if (path/"generated").is_dir():
+        rows += [{"system": "generated", **row} for row in _folder(path/"generated")]
+    if not (path/"real").is_dir(): return rows
+    def known(row): return {"real": 1, "input": f"real/{row['item']}"} if row["system"] == "real" else {"real": 0}
+    return [row | known(row) for row in rows]
 
 # %% ../../nbs/people/140_labeling.ipynb #3e83888f
 def _records(items) -> tuple[list, Path]: # rows, and the folder that their pictures are in
@@ -134,7 +136,8 @@ def _entry(row: Mapping, task: str, aspects: Sequence[str], base: Path, where: s
               "references": references}
     if task == "realism":
         if str(row.get("real", "")) not in ("0", "1", "True", "False"):
-            raise InputError(f"{where} ({row['item']}): real must be 1 or 0")
+            raise InputError(f"{where} ({row['item']}): realism needs real items, in a folder real/ beside "
+                             "the others or with 1 and 0 in a column real")
         entry["real"] = str(row["real"]) in ("1", "True")
         row.setdefault("answer", BINARY["realism"][0 if entry["real"] else 1])
     entry["known"] = (_accepted_answers(row["answer"], task, aspects, f"{where} ({row['item']})")
@@ -430,7 +433,7 @@ def _write(out: Path, payload: dict, entries: list[dict], filters: dict, labels:
 
 # %% ../../nbs/people/140_labeling.ipynb #72faae6c
 def collect(
-    # folder of pictures (real/, generated/ or one per system), or a table of items
+    # folder of pictures (a folder for each system, and real/ where pictures are real), or a table of items
     items,
     task: Literal["realism", "likert", "choice", "failures"], # what raters are asked
     out: str | Path,              # the page, *.html; its key goes beside it

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from browser import Page, browser
+from commands import cli
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.people.labeling import FAILURES, collect, _deal_questions, _label_entries
 from invariant_metrics.people.labels import answer_sheet, hype, label_choices, label_judgments
@@ -375,6 +376,20 @@ def test_same_items_same_page(tmp_path):
     assert pages[0].path.read_bytes() == pages[1].path.read_bytes() and pages[0].digest == pages[1].digest != pages[2].digest
 
 
+@pytest.mark.parametrize("layout", [("real", "generated"), ("real", "a", "b"), ("real", "generated/a", "generated/b")], ids="+".join)
+def test_every_layout_of_folders_that_the_help_names_is_read(tmp_path, layout):
+    for name in layout:
+        (tmp_path/"in"/name).mkdir(parents=True)
+        for i in range(8): Image.fromarray(np.full((20, 20, 3), 9*i, np.uint8)).save(tmp_path/"in"/name/f"{i}.png")
+    made = cli("agree", "collect", "in", "--task", "realism", "--out", "page.html", "--per-evaluator", 4, "--tutorial", 2, "--json", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    entries = json.loads((tmp_path/"page.html.key.json").read_text())["entries"].values()
+    assert {e["system"] for e in entries} == {name.rpartition("/")[2] for name in layout}
+    assert all(e["real"] == (e["system"] == "real") for e in entries)
+    alone = cli("agree", "collect", "in/real", "--task", "realism", "--out", "other.html", cwd=tmp_path)
+    assert alone.returncode == 2 and "realism needs real items, in a folder real/ beside the others" in alone.stderr
+
+
 def test_tables_in_files_are_items_too(tmp_path):
     "CSV, JSON lines and frames of one content make the same questions; pictures are found beside the table."
     frame = pd.DataFrame(SENTENCES).drop(columns="references")
@@ -395,7 +410,7 @@ def test_tables_in_files_are_items_too(tmp_path):
     (dict(items=[dict(item="a", output="x", part="later")]), "part must be"), (dict(items=[dict(item="a", output="x", part="tutorial")]), "needs an answer"),
     (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 to 1000 plans"), (dict(evaluators=100_000), "1 to 1000 plans"),
     (dict(task="choice"), "choice has one question"), (dict(task="realism"), "realism has one question"),
-    (dict(task="choice", items=SENTENCES[:1], aspects=None), "one output only"), (dict(task="realism", aspects=None), "real must be 1 or 0"), (dict(attention=2), "drawn for realism only"),
+    (dict(task="choice", items=SENTENCES[:1], aspects=None), "one output only"), (dict(task="realism", aspects=None), "realism needs real items"), (dict(attention=2), "drawn for realism only"),
     (dict(task="realism", items=[dict(item="a", output="x", real=1)], aspects=None), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),
     (dict(items=[dict(item="a", image="nowhere.png")]), "nowhere.png")])
 def test_what_cannot_be_a_page_is_refused_in_one_line(tmp_path, change, message):
