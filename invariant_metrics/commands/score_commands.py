@@ -446,12 +446,14 @@ def weights_fetch(
     # networks from `weights list`, as NAME@COMMIT if the list has no commit for them; any other network as
     # organization/model@COMMIT
     names: list[str],
-) -> None:
+):
     "Download networks at their pinned revisions; the only command that uses the network."
     from invariant_metrics.encoders.weights import check_names, fetch_weights
     check_names(names)
     os.environ.pop("HF_HUB_OFFLINE", None)
-    for name in dict.fromkeys(names): typer.echo(f"{name}: {fetch_weights(name)}")
+    places = {name: fetch_weights(name) for name in dict.fromkeys(names)}
+    rows = [{"name": name, "path": place.path, "revision": place.revision} for name, place in places.items()]
+    return Result("fetched", rows, [ResultTable(rows)])
 
 # %% ../../nbs/commands/10_score_commands.ipynb #00d61756
 @command(weights, "train", "training.embedded:train_embedded",
@@ -459,9 +461,10 @@ def weights_fetch(
 def weights_train(call,
                   name: str, # an embedded network from `weights list`
                   out: Path = Path("assets"), # folder for the weights and their card
-                 ) -> str:
+                 ):
     "Train an embedded network again, from data the package makes."
-    return f"{name}: {call(name, out=out)}"
+    made = {"name": name, "path": call(name, out=out)}
+    return Result("trained", made, [ResultTable([made])])
 
 # %% ../../nbs/commands/10_score_commands.ipynb #9f8bc506
 wordnet = typer.Typer(no_args_is_help=True, help="WordNet: the graph of words that METEOR and edits use.",
@@ -491,16 +494,17 @@ def cache_list():
 
 # %% ../../nbs/commands/10_score_commands.ipynb #bf70ee5c
 @command(cache, "clear", "", "invariant-metrics cache clear")
-def cache_clear() -> str:
+def cache_clear():
     "Remove every cached file."
     from invariant_metrics.encoders.cache import clear_cache
-    return f"removed {clear_cache()} files"
+    removed = {"files": clear_cache()}
+    return Result("cleared", removed, lines=[f"removed {removed['files']} files"], sheet=ResultTable([removed]))
 
 # %% ../../nbs/commands/10_score_commands.ipynb #0733d276
 @command(app, "report", "", "invariant-metrics report runs/colorization", argument="folder")
 def report_command(
     folder: Path, # a run folder of `study`, `probe`, `rank`, `lclip study` or `imagine study`
-) -> str:
+):
     "Write the page of a run again, from its stored results."
     from invariant_metrics.runs import read_run
     run = read_run(folder)
@@ -518,4 +522,5 @@ def report_command(
     else:
         from invariant_metrics.studies.study_report import write_report
         page = write_report(folder)
-    return f"page: {page}"
+    made = {"page": page}
+    return Result("page", made, lines=[f"page: {page}"], sheet=ResultTable([made]))
