@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['invariants', 'Invariant', 'overlap_distance', 'Epsilon', 'violations', 'violations_of_kinds', 'epsilon', 'bleed',
-           'scene_pairs', 'scene_epsilon', 'dense_state', 'is_own', 'preprocess_of', 'factory_for', 'without_weights',
-           'invariant_names', 'inputs_of', 'get_invariant', 'invariant_weight_names', 'chosen_weights',
-           'invariant_cards']
+           'scene_pairs', 'scene_epsilon', 'caption_epsilon', 'dense_state', 'is_own', 'preprocess_of', 'factory_for',
+           'without_weights', 'invariant_names', 'inputs_of', 'get_invariant', 'invariant_weight_names',
+           'chosen_weights', 'invariant_cards']
 
 # %% ../../nbs/invariants/000_invariant.ipynb #27582104
 import inspect
@@ -22,6 +22,8 @@ from torch import Tensor, nn
 from ..core import InputError, Registry, Signature, rng
 from ..stats import auc
 from ..color import join_lab, split_lab
+from ..worlds.foils import FOIL_KINDS, foil_rows
+from ..worlds.scene_captions import relation_captions, scenes_with_captions
 from ..worlds.scenes import make_scenes, recolored, wrong_color
 from ..encoders.encoder import Preprocess, check_rgb
 from ..encoders.weights import WeightChoice, get_card, load_embedded, read_tensors, resolve
@@ -194,6 +196,18 @@ def scene_epsilon(invariant: Invariant, n: int = 400, size: int = 64, seed: int 
     truth, right, wrong = scene_pairs(n, size, seed)
     found = violations_of_kinds(invariant, {"right": right, **wrong}, truth)
     return {kind: Epsilon.between(found["right"], found[kind]) for kind in wrong}
+
+# %% ../../nbs/invariants/000_invariant.ipynb #6fc6ba3e
+def caption_epsilon(invariant: Invariant, n: int = 300, seed: int = 7003,
+                   ) -> dict[str, Epsilon]: # by kind of foil
+    "ε of an invariant of captions, measured on right and false captions of n scenes."
+    scenes = scenes_with_captions(n, 64, seed)
+    told = [relation_captions(scenes, i) for i in range(n)]
+    near = violations(invariant, [said[1] for said in told], [said[0] for said in told])
+    pairs = {kind: foil_rows(scenes, kind, seed) for kind in FOIL_KINDS}
+    return {kind: Epsilon.between(near, violations(invariant, [row.foil for row in rows],
+                                                   [row.caption for row in rows]))
+            for kind, rows in pairs.items()}
 
 # %% ../../nbs/invariants/000_invariant.ipynb #178806eb
 def dense_state(name: str,            # an embedded network, e.g. "segmentation"

@@ -257,6 +257,10 @@ def _texts(texts: Sequence[str]) -> list[str]:
     return list(texts)
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #da114375
+_EPSILON = { # of the default parser without attributes, measured below on captions of 300 scenes
+    kind: {"max_valid": .5, "q95_valid": .5, "auc": auc, "n": 300}
+    for kind, auc in {"noun": .2785, "color": 0., "count": 0., "side": .3629}.items()}
+
 class SceneGraph(TextInvariant):
     "The things a caption names and their relations; a difference of graphs without a gradient, so a reward."
     differentiable = False
@@ -267,8 +271,10 @@ class SceneGraph(TextInvariant):
                 ):
         if references not in WAYS: raise unknown("way with several references", references, WAYS)
         name = parser if isinstance(parser, str) else f"{parser.__module__}.{parser.__qualname__}"
+        plain = (parser, attributes) == ("pattern", False)
         super().__init__("scene-graph", Signature.of(invariant="scene-graph", parser=name,
-                                                     attributes=attributes, references=references))
+                                                     attributes=attributes, references=references),
+                         card={"epsilon": _EPSILON} if plain else None)
         self.parser, self.attributes, self.references = parser, attributes, references
         _reader(parser)
 
