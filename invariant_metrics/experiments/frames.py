@@ -19,10 +19,6 @@ from ..core import InputError, package_version
 from ..files import atomic_write, load_results, save_results
 
 # %% ../../nbs/experiments/10_frames.ipynb #bf990133
-# how studies of older versions named what is now better, worse or not shown
-_FORMER_VERDICTS = {"more": "better", "less": "worse", "open": "not shown", "a gain": "better",
-                    "a loss": "worse", "no difference shown": "not shown"}
-
 @dataclass(eq=False)
 class Frames:
     "What an experiment found; a table, or a value of its record, is also an attribute of its name."
@@ -50,7 +46,7 @@ class Frames:
         folder = Path(folder)
         found = folder.exists()
         try:
-            with ExitStack() as whole: # files get their names in the end, the record, which is entered first, last
+            with ExitStack() as whole: # files get their names in the end; the record, entered first, is last
                 record = whole.enter_context(atomic_write(folder/self.record))
                 known = {"version": package_version(), **self.meta}
                 record.write_text(json.dumps(known, indent=1), encoding="utf-8")
@@ -79,8 +75,6 @@ class Frames:
         if not cls.finished(folder): raise InputError(f"no finished {cls.what} in {folder}")
         names = dict.fromkeys([*cls.needed, *sorted(path.stem for path in folder.glob("*.parquet"))])
         tables = {name: load_results(folder/f"{name}.parquet") for name in names}
-        for name, table in tables.items():
-            if "verdict" in table: tables[name] = table.replace({"verdict": _FORMER_VERDICTS})
         try:
             meta = json.loads((folder/cls.record).read_text(encoding="utf-8"))
             arrays = {}

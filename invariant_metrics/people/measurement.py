@@ -412,8 +412,8 @@ def _cell(row) -> str:
 
 class MeasurementResult(Frames):
     """Stability, consistency, construct and concurrent validity of metrics and judgments: the tables `table`
-    (MEASURED and n_items, n_groups, n_systems: a row for each coefficient) and `pairs` (PAIRS: of scores with a
-    trait and a method; empty if there are none); beside them `signature` and `notes`."""
+    (MEASURED and n_items, n_groups, n_systems: a row for each coefficient) and `pairs` (PAIRS: of scores
+    with a trait and a method; empty if there are none); beside them `signature` and `notes`."""
     record = "measurement.json"
 
     def by_score(self) -> pd.DataFrame: # score, stability, consistency, a column for each criterion

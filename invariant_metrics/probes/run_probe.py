@@ -141,8 +141,8 @@ def run_probe(
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
-                 recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale, seed=seed,
-                 device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
+                 recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
+                 seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}))
     out = Path(out or Path("runs")/f"probe-{task}")
     fill = {"probe": lambda folder: probe().save(folder)}

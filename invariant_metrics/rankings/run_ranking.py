@@ -95,8 +95,8 @@ class _Step(Frames):
     def of(cls, *parts, **more) -> "_Step": # dataclasses; frames, arrays, plain values
         "A step of all their fields."
         for part in parts: more = {f.name: getattr(part, f.name) for f in fields(part)} | more
-        def those(kind) -> dict: return {name: value for name, value in more.items() if isinstance(value, kind)}
-        tables, arrays = those(pd.DataFrame), those(np.ndarray)
+        def of(kind: type) -> dict: return {name: x for name, x in more.items() if isinstance(x, kind)}
+        tables, arrays = of(pd.DataFrame), of(np.ndarray)
         rest = {name: str(value) if isinstance(value, Signature) else value for name, value in more.items()
                 if name not in {*tables, *arrays}}
         return cls(tables, arrays, rest)
@@ -343,8 +343,9 @@ def _result(run: _Run) -> RankingResult: # with all steps, as far as they are no
     models = tuple(model for model, _ in made.values())
     summary = run.step("all models", "summary", lambda: _summary_step(run, models))
     attacks = {name: attacked for name, (_, attacked) in made.items() if attacked is not None}
-    return RankingResult(run.folder.parent, {}, run.task, models, ConceptChoice(**run.s["choice"]), run.concepts,
-                         attacks=attacks, notes=tuple(dict.fromkeys(run.notes)),
+    choice = ConceptChoice(**run.s["choice"])
+    return RankingResult(run.folder.parent, {}, run.task, models, choice, run.concepts, attacks=attacks,
+                         notes=tuple(dict.fromkeys(run.notes)),
                          remarks=tuple(_merge_notes(run.model_notes)), **summary.tables)
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #9da54406
