@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..core import InputError, check_device, checked_arguments, package_version, unknown
+from ..core import InputError, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..experiments.run import GivenOptions, run_parts
 from ..files import digest
@@ -130,7 +130,6 @@ def run_probe(
     unknown or does not fit."""
     given = GivenOptions(run_probe, locals())
     _check_probe(task, scale, target, pred)
-    check_device(device or "cpu")
     weights = WeightChoice.of(weights).by_name()
     common = dict(metrics=metrics or None, families=list(families) if families else None, scale=scale,
                   seed=seed, device=device, weights=weights, workers=workers, progress=progress)

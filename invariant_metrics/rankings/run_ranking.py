@@ -28,7 +28,7 @@ from ..encoders.sentence_encoder import OWN_SENTENCES
 from ..encoders.store import FeatureStore
 from ..encoders.weights import WeightChoice, chosen_record, list_weights
 from ..experiments.frames import Frames
-from ..experiments.run import run_parts
+from ..experiments.run import GivenOptions, run_parts
 from ..files import digest
 from .attack import Attacked, attack_queries, check_kinds, rerank
 from .failure_classes import CLASSES, class_shares, classify_failures
@@ -387,6 +387,7 @@ def rank(
 ) -> RankingResult:
     """Rank, explain and attack into a run folder, or go on with the same run; raises InputError on unknown
     names and on options that do not fit."""
+    given = GivenOptions(rank, locals())
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
     s = dict(models=_names("model", default_models() if models is None else models),
@@ -406,8 +407,7 @@ def rank(
                                                     for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
     if keywords: task = keep_keywords(task, keywords)
-    if attacks and "attack" not in s["steps"]:
-        raise InputError("--attacks has no effect without the step attack; leave one of both out")
+    if "attack" not in s["steps"]: given.refuse("without the step attack", "attacks")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
     networks = _network_options(s, task, device, weights, cache)
     found = functools.cache(partial(_result, _Run(out, task, s, networks)))

@@ -337,9 +337,6 @@ def check(self: WritingTask) -> dict[str, bool]:
     for spec in self.plan.invariants:
         read = self.invariant(spec).inputs
         if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
-    if s["encoder"] and task != "captioning":
-        raise InputError(f"--encoder has no effect on {task}: "
-                         "its networks read no pictures; leave it out")
     if s["encoder"]: picture_encoder(self.plan)
     if s["data"]: own_corpora(self.plan, ["validation"])
     return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
