@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from invariant_metrics.edits.fluency import ENDS_OF_SCALE, _DRAWS, FormAuc, FormJudge, form_judge, matched_foils, text_cases
+from invariant_metrics.core import rng
+from invariant_metrics.edits.fluency import ENDS_OF_SCALE, TOLERANCE, _DRAWS, FormAuc, FormJudge, draw_candidates, form_judge, match_candidates, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.word_edits import TextCase, word_edits
@@ -46,7 +47,8 @@ def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJu
     for name in names:
         kind = word_edits[name].kind_in(task)
         foils = kind != "form" and name not in ENDS_OF_SCALE
-        found = matched_foils(name, cases, judge, draws=_DRAWS if foils else 1)
+        made = draw_candidates(name, cases, range(len(cases)), 1, lambda i: rng(0, "foil", name, i, 0), _DRAWS if foils else 1, 0)
+        found = match_candidates(name, made, [c.text for c in cases], judge, TOLERANCE)
         if not len(found.before[0]): continue
         if not foils: found = found._replace(after=found.before, told=found.told[:0])
         row = {"family": name, "kind": kind, "level": 1, "n": len(found.before[0]), "matched": foils, "kept": len(found.after[0])}

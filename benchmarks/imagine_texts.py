@@ -5,6 +5,7 @@ DATA holds wmt/newstest2017_deen_seg_da.jsonl and summarization/realsumm_outputs
 nbs/results/imagine_texts_levels.csv and imagine_texts_table.csv. --folder keeps the pictures, so that a run may go on after an interruption.
 Run it with OMP_NUM_THREADS=1; the learned generator takes most of the time."""
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,8 +15,11 @@ from imagine import caption_pairs
 from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.files import atomic_write
-from invariant_metrics.imagine.real_texts import imagine_real_texts, judged_pairs
+from invariant_metrics.imagine.real_texts import judged_pairs
 from invariant_metrics.worlds.scene_captions import caption_truth, judge_captions, scenes_with_captions
+
+sys.path.append(str(Path(__file__).parent.parent/"tests"))
+from open_cells import open_cells  # noqa: E402
 
 RESULTS = Path(__file__).parent.parent/"nbs"/"results"
 SETS = { # name -> file, format, metrics
@@ -50,7 +54,7 @@ def main() -> None:
                 continue
             judgments = load_judgments(options.data/file, kind) if file else scene_judgments(options.n)
             pairs = judged_pairs(judgments, options.n)
-            found[name] = imagine_real_texts(pairs, metrics, seeds=options.seeds, folder=options.folder or home)
+            found[name] = open_cells("imagine/80_real_texts").imagine_real_texts(pairs, metrics, seeds=options.seeds, folder=options.folder or home)
             print(name, found[name].levels.drop(columns="notes").round(3).to_string(index=False), sep="\n", flush=True)
             print(found[name].table[["generator", "metric", "added", "mean", "gain", "gain_low", "gain_high", "verdict"]].round(3).to_string(index=False), flush=True)
     for part in ("levels", "table"):

@@ -31,7 +31,7 @@ from invariant_metrics.training.augmented import fork
 from invariant_metrics.training.loop import Optim, FitPlan, Turn, take_turn
 from invariant_metrics.training.self_critical import SelfCriticalLoss
 from invariant_metrics.metrics.cider import cider_reward
-from invariant_metrics.training.text_training import augmented_text, text_batches, text_targets
+from invariant_metrics.training.text_training import TextTargets, augmented_text, text_batches
 
 
 class Lane:
@@ -63,7 +63,7 @@ def translator_lanes(names: list[str], batch: int, words: int) -> dict[str, Lane
         try: terms = {g: (get_invariant(g), 0.1) for g in name.split("+") if g}
         except InputError as error: print(f"left out: {name} ({error})"); continue
         loss = augmented_text(vocabulary, terms)
-        caches = text_targets(loss, tokens[:n], vocabulary)
+        caches = {g: TextTargets(invariant, tokens[:n], len(vocabulary)) for g, (invariant, _) in loss.invariants.items()}
         out[name or "plain"] = Lane(model, loss, text_batches({"source": source[:n]}, tokens[:n], vocabulary, batch, caches=caches))
     return out
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..core import Between, InputError
-from .shell import Result, ResultTable, app, records
+from .shell import Result, ResultTable, app, records, study_result
 from ..experiments.command import command
 
 # %% ../../nbs/commands/50_imagine_commands.ipynb #04b3bd09
@@ -95,7 +95,4 @@ def imagine_study_command(call, csv: Path | None = None):
     page = write_imagine_page(run.folder)
     answers = answer_rows(imagine_answers(read_imagine(run.folder)[1]))
     if csv is not None: save_study_csv(run.folder, csv)
-    rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
-    lines = [f"{line['what']} {line['sentence']}" for line in answers]
-    return Result("study", {"folder": run.folder, "page": page, "answers": answers, **run.meta},
-                  [ResultTable(rows, "imagine")], [*lines, run.summary(), f"page: {page}"])
+    return study_result(run, page, answers, "imagine")

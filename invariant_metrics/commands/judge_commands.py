@@ -15,9 +15,9 @@ from typing import Literal
 import typer
 
 from ..core import InputError, unknown
-from .shell import DefaultGroup, Result, ResultTable, app, main, records
+from .shell import DefaultGroup, Result, ResultTable, app, records
 from .score_commands import metric_names
-from ..experiments.command import command, parse_names, parse_options
+from ..experiments.command import command, parse_names
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #5a5b40fb
 _COUNTED = {"violation": "kinds of violation that a metric notices, or prefers to what is right",

@@ -14,7 +14,7 @@ from typing import Literal
 import typer
 
 from ..core import InputError
-from .shell import Result, ResultTable, app, records
+from .shell import Result, ResultTable, app, records, study_result
 from ..experiments.command import command
 
 # %% ../../nbs/commands/40_lclip_commands.ipynb #d1c69322
@@ -128,10 +128,7 @@ def lclip_study_command(call, csv: Path | None = None):
     page = write_lclip_page(run.folder)
     answers = study_answers(run.folder)
     if csv is not None: save_csv(run.folder, csv)
-    rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
-    lines = [f"{line['what']} {line['sentence']}" for line in answers]
-    return Result("study", {"folder": run.folder, "page": page, "answers": answers, **run.meta},
-                  [ResultTable(rows, "l-clip")], [*lines, run.summary(), f"page: {page}"])
+    return study_result(run, page, answers, "l-clip")
 
 # %% ../../nbs/commands/40_lclip_commands.ipynb #08b19c88
 @command(lclip, "export", "lclip.exported:export_lclip",

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TOLERANCE', 'ENDS_OF_SCALE', 'FormJudge', 'form_judge', 'text_cases', 'FormAuc', 'draw_candidates',
-           'match_candidates', 'matched_foils']
+           'match_candidates']
 
 # %% ../../nbs/edits/90_fluency.ipynb #f504879c
 from collections.abc import Callable, Sequence
@@ -197,15 +197,6 @@ def match_candidates(
     kept = at[chosen >= 0]
     return _MatchedFoils(name, (at, [made[i][0] for i in at]),
                         (kept, [made[i][k] for i, k in zip(at, chosen) if k >= 0]), at[chosen < 0])
-
-# %% ../../nbs/edits/90_fluency.ipynb #72d3c11c
-def matched_foils(name: str, cases: Sequence[TextCase], judge: FormJudge, level: int = 1, *,
-                  first: Callable | None = None,   # item -> generator; None: of the seed
-                  draws: int = _DRAWS, tolerance: float = TOLERANCE, seed: int = 0) -> _MatchedFoils:
-    "The foils of a family that a judge of form cannot tell from their bases."
-    made = draw_candidates(name, cases, range(len(cases)), level,
-                           first or (lambda i: rng(seed, "foil", name, i, 0)), draws, seed)
-    return match_candidates(name, made, [c.text for c in cases], judge, tolerance)
 
 # %% ../../nbs/edits/90_fluency.ipynb #a7cf7503
 ENDS_OF_SCALE = ("unrelated", "empty", "reference-itself")

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tokenize
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from importlib import import_module

@@ -7,7 +7,7 @@ __all__ = ['Frames']
 
 # %% ../../nbs/experiments/10_frames.ipynb #9472496c
 import json
-from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -15,17 +15,13 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from ..core import InputError
+from ..core import InputError, package_version
 from ..files import atomic_write, load_results, save_results
 
 # %% ../../nbs/experiments/10_frames.ipynb #bf990133
-# how studies of older versions named what is now better, worse or not shown
-_FORMER_VERDICTS = {"more": "better", "less": "worse", "open": "not shown", "a gain": "better",
-                    "a loss": "worse", "no difference shown": "not shown"}
-
 @dataclass(eq=False)
 class Frames:
-    "What an experiment found; a table is also an attribute of its name."
+    "What an experiment found; a table, or a value of its record, is also an attribute of its name."
     tables: dict[str, pd.DataFrame]
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     meta: dict = field(default_factory=dict) # plain values: settings, seconds, notes
@@ -36,24 +32,36 @@ class Frames:
     packed: ClassVar[str] = "arrays.npz"     # file of `arrays`
     needed: ClassVar[tuple[str, ...]] = ()   # tables without which a folder is damaged
 
-    def __getattr__(self, name: str) -> pd.DataFrame:
-        tables = self.__dict__.get("tables", {})
-        if name in tables: return tables[name]
-        raise AttributeError(f"{type(self).__name__} has no table {name!r}; there are: {', '.join(tables)}")
+    def __getattr__(self, name: str):
+        known = self.__dict__.get("meta", {}) | self.__dict__.get("tables", {})
+        if name in known: return known[name]
+        raise AttributeError(f"{type(self).__name__} has no table {name!r}; there are: {', '.join(known)}")
 
     def with_tables(self, **tables: pd.DataFrame) -> "Frames":
         "The same with some tables changed."
         return replace(self, tables={**self.tables, **tables})
 
-    def save(self, folder: str | Path) -> None:
-        "Write all files, the record last."
+    def save(self, folder: str | Path) -> Path: # the folder
+        "Write all files, the record last; raises InputError if that fails, and then none of them is there."
         folder = Path(folder)
-        (folder/self.record).unlink(missing_ok=True)
-        for name, table in self.tables.items(): save_results(table, folder/f"{name}.parquet")
-        if self.arrays:
-            with atomic_write(folder/self.packed) as path: np.savez_compressed(path, **self.arrays)
-        with atomic_write(folder/self.record) as path:
-            path.write_text(json.dumps(self.meta, indent=1), encoding="utf-8")
+        found = folder.exists()
+        try:
+            with ExitStack() as whole: # files get their names in the end; the record, entered first, is last
+                record = whole.enter_context(atomic_write(folder/self.record))
+                known = {"version": package_version(), **self.meta}
+                record.write_text(json.dumps(known, indent=1), encoding="utf-8")
+                for name, table in self.tables.items():
+                    save_results(table, whole.enter_context(atomic_write(folder/f"{name}.parquet")))
+                if self.arrays:
+                    path = whole.enter_context(atomic_write(folder/self.packed))
+                    np.savez_compressed(path, **self.arrays)
+                (folder/self.record).unlink(missing_ok=True)
+        except InputError as error:
+            if not found and folder.is_dir() and not any(folder.iterdir()): folder.rmdir()
+            reason = getattr(error.__cause__, "strerror", None) or error
+            raise InputError(f"cannot write the result into {folder}: {reason}; "
+                             "nothing of it was written") from error
+        return folder
 
     @classmethod
     def finished(cls, folder: str | Path) -> bool:
@@ -67,8 +75,6 @@ class Frames:
         if not cls.finished(folder): raise InputError(f"no finished {cls.what} in {folder}")
         names = dict.fromkeys([*cls.needed, *sorted(path.stem for path in folder.glob("*.parquet"))])
         tables = {name: load_results(folder/f"{name}.parquet") for name in names}
-        for name, table in tables.items():
-            if "verdict" in table: tables[name] = table.replace({"verdict": _FORMER_VERDICTS})
         try:
             meta = json.loads((folder/cls.record).read_text(encoding="utf-8"))
             arrays = {}
@@ -77,13 +83,3 @@ class Frames:
         except (OSError, ValueError) as error:
             raise InputError(f"{folder} holds a damaged {cls.what}: {error}") from error
         return cls(tables, arrays, meta, folder)
-
-    def to_csv(self, folder: str | Path, names: Sequence[str] = (), # tables; all by default
-               prefix: str = "") -> list[Path]:                     # the files
-        "Write tables for a spreadsheet, with five digits."
-        files = []
-        for name in names or self.tables:
-            files.append(Path(folder)/f"{prefix}{name}.csv")
-            with atomic_write(files[-1]) as path:
-                self.tables[name].to_csv(path, index=False, float_format="%.5g")
-        return files

@@ -92,7 +92,11 @@ class GivenOptions:
         self._read.add(name)
         return self._values[name]
 
+    def refuse(self, where: str, *names: str) -> None:
+        "Raises InputError if one of these options was given."
+        idle = [name for name in self._values if name in self._given & {*names}]
+        if idle: raise InputError(f"--{idle[0]} has no effect {where}; leave it out")
+
     def check_read(self, where: str, *others: str) -> None: # others: options that are read elsewhere
         "Raises InputError if an option was given that nobody has read."
-        idle = [name for name in self._values if name in self._given - self._read - {*others}]
-        if idle: raise InputError(f"--{idle[0]} has no effect {where}; leave it out")
+        self.refuse(where, *(self._given - self._read - {*others}))

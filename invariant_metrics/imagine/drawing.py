@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from .. import plots
 from ..core import InputError, check_range, checked_arguments
 from ..files import atomic_write
 from ..generators.generator import DEFAULT_GENERATOR, derived_seeds, get_generator

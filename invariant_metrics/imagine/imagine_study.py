@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, Signature, progress, rng, unknown
+from ..core import Signature, progress, rng, unknown
 from ..edits.captions import caption_items, claims
 from ..edits.colors import perturbations
 from ..encoders.image_text import image_text

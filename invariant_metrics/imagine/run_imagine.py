@@ -9,7 +9,7 @@ __all__ = ['imagine_study', 'save_study_csv']
 from functools import partial
 from pathlib import Path
 
-from ..core import check_device, check_range, checked_arguments, package_version, unknown
+from ..core import check_range, checked_arguments, package_version, unknown
 from ..encoders.image_text import image_text
 from ..experiments.run import Run, run_csv, run_parts
 from ..files import digest
@@ -36,7 +36,6 @@ def imagine_study(
     unknown options."""
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_range("workers", workers, least=0)
-    check_device(device or "cpu")
     out = Path(out or Path("runs")/"imagine-study")
     # a generator or judge that is missing is refused here
     painter = get_generator(generator, device=device, weights=generator_weights).describe()

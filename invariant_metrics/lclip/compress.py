@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['STUDY_SEEDS', 'RECIPES', 'Teacher', 'open_teacher', 'teacher_sizes', 'TeacherPictures', 'TeacherTexts',
-           'student_config', 'Lessons', 'DistillSize', 'distill', 'load_losses', 'make_lclip']
+           'student_config', 'Lessons', 'DistillSize', 'distill', 'make_lclip']
 
 # %% ../../nbs/lclip/00_compress.ipynb #3a1030b9
 import json
@@ -28,7 +28,7 @@ from ..encoders.image_text import ImageText, fit_texts, image_text
 from ..encoders.lclip_student import TOWER_LESSONS, config_fields, read_config, read_lclip, save_lclip
 from ..encoders.store import FeatureStore
 from ..encoders.weights import Card, Place, resolve, save_embedded_folder
-from ..files import load_results, save_results
+from ..files import save_results
 from ..models.colorizer import fixed_seed
 from ..models.multiplexed import LClip, LClipConfig, TowerConfig
 from ..runs import (RUN_SCALES, clean_refusal, first_alone, open_run, per_scale, processes,
@@ -435,14 +435,6 @@ def distill(data="scenes",        # folder of pictures, file of captions, or sce
         write_run(out, meta)
     if world > 1: dist.barrier()
     return out/"student"
-
-# %% ../../nbs/lclip/00_compress.ipynb #f842d3bd
-def load_losses(folder: str | Path, # of a finished run
-               ) -> pd.DataFrame:   # stage, step, term, weight, value
-    "The losses of a run; raises InputError if there are none."
-    path = Path(folder)/"training"/"losses.parquet"
-    if not path.is_file(): raise InputError(f"{path}: no losses; the run is not finished")
-    return load_results(path)[["stage", "step", "term", "weight", "value"]]
 
 # %% ../../nbs/lclip/00_compress.ipynb #45862f8b
 def make_lclip(folder: str | Path | None = None,      # where card and weights go; None for the package's own

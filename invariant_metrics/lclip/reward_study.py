@@ -273,10 +273,8 @@ class RewardStudy(Frames):
     @property
     def examples(self) -> list[dict]: # picture (3, H, W) uint8, captions by system
         "A few pictures with what every captioner says of them."
-        captions = self.meta.get("examples")
-        if captions is None: # an older study
-            captions = json.loads((self.folder/"examples.json").read_text(encoding="utf-8"))
-        return [{"picture": p, "captions": c} for p, c in zip(self.arrays["pictures"], captions)]
+        pairs = zip(self.arrays["pictures"], self.meta["examples"])
+        return [{"picture": picture, "captions": captions} for picture, captions in pairs]
 
 # %% ../../nbs/lclip/30_reward_study.ipynb #6e36969a
 _SHOWN_EXAMPLES = 6

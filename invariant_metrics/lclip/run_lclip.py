@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..core import InputError, check_device, check_range, checked_arguments
+from ..core import InputError, check_range, checked_arguments
 from ..core import package_version, unknown
 from ..encoders.image_text import image_text
 from ..experiments.run import Run, run_csv, run_parts
@@ -72,7 +72,6 @@ def lclip_study(parts: Sequence[Literal["compression", "rewards"]] = _LCLIP_PART
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     seeds = STUDY_SEEDS[scale] if seeds is None else seeds
     _check(parts, seeds, workers)
-    check_device(device or "cpu")
     out = Path(out or Path("runs")/"lclip-study")
     revision = image_text(teacher).revision # refused here where there is none
     settings = dict(command="lclip study", teacher=str(teacher), revision=revision, seeds=seeds, scale=scale,

@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from ..core import InputError, Signature
+from ..core import Signature
 from ..data.texts import check_sides
 from ..data.wordnet import wordnet
 from ..invariants.scene_graph import parse, scene_graph_invariant, tuples

@@ -9,7 +9,7 @@ __all__ = ['VQGANConfig', 'straight_through', 'VQGAN', 'read_vqgan', 'DVAEConfig
 # %% ../../nbs/models/70_picture_decoders.ipynb #g003
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn

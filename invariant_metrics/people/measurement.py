@@ -21,10 +21,11 @@ from ..core import (InputError, Signature, check_range, check_type, checked_argu
                                     unknown)
 from ..data.judgment_tables import Judgments, load_table, metric_table
 from ..data.judgments import judgment_files, load_judgments
+from ..experiments.frames import Frames
 from ..files import digest
 from .agreement import AgreementDesign, MetricAgreement, agreement, metric_agreement
 from .draws import GENERALIZATIONS, SHARES, Draws, standard_errors
-from .human import named_statistics, save_frames
+from .human import named_statistics
 from .labels import is_answers, label_judgments, read_labels
 from .metric_scores import MetricChoice, metric_scores, table_scores
 from .score_table import score_table
@@ -409,14 +410,11 @@ def _cell(row) -> str:
     if row.ci_low == row.ci_high: return f"{row.value:.2f}"
     return f"{row.value:.2f} [{row.ci_low:.2f}, {row.ci_high:.2f}]"
 
-@dataclass(frozen=True, eq=False)
-class MeasurementResult:
-    "Stability, consistency, construct and concurrent validity of metrics and judgments."
-    table: pd.DataFrame  # MEASURED and n_items, n_groups, n_systems: a row for each coefficient
-    # PAIRS: a row for each pair of scores with a trait and a method; empty if there are none
-    pairs: pd.DataFrame
-    signature: str
-    notes: tuple[str, ...] = ()
+class MeasurementResult(Frames):
+    """Stability, consistency, construct and concurrent validity of metrics and judgments: the tables `table`
+    (MEASURED and n_items, n_groups, n_systems: a row for each coefficient) and `pairs` (PAIRS: of scores
+    with a trait and a method; empty if there are none); beside them `signature` and `notes`."""
+    record = "measurement.json"
 
     def by_score(self) -> pd.DataFrame: # score, stability, consistency, a column for each criterion
         "A row for each metric and judgment, a coefficient with its interval in each cell."
@@ -437,10 +435,6 @@ class MeasurementResult:
         for row in self.pairs.itertuples():
             out.loc[names[row.first], names[row.second]] = marks.get(row.kind, "{:.2f}").format(row.value)
         return out
-
-    def save(self, folder: str | Path) -> Path:
-        "Write the frames as parquet and the rest as JSON: all of it, or, with an InputError, none."
-        return save_frames(self, folder, "measurement.json")
 
 # %% ../../nbs/people/180_measurement.ipynb #3097632e
 class _People(NamedTuple):
@@ -592,5 +586,5 @@ def measurement(
                              confidence=confidence, **cube.counts)
     notes = (*people.notes, *known.notes, *lost, *why, *known.last, *_system_note(cube, generalize))
     table = pd.DataFrame(rows, columns=MEASURED).assign(**cube.counts)
-    return MeasurementResult(table, pd.DataFrame(pairs, columns=PAIRS), str(signature),
-                             tuple(dict.fromkeys(notes)))
+    tables = {"table": table, "pairs": pd.DataFrame(pairs, columns=PAIRS)}
+    return MeasurementResult(tables, meta={"signature": str(signature), "notes": [*dict.fromkeys(notes)]})

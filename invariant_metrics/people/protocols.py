@@ -21,10 +21,11 @@ from ..data.items import Images
 from ..data.judgment_tables import Choices, Judgments
 from ..data.judgments import judgment_files, load_judgments
 from ..data.photos import Photo, image_paths
+from ..experiments.frames import Frames
 from ..metrics.metric import Metric, metric_card, metrics as METRICS
 from .agreement import AgreementDesign
 from .correlation import ratio
-from .human import AgreeRows, agree_rows, save_frames, wrong_way_notes
+from .human import AgreeRows, agree_rows, wrong_way_notes
 from .judged_scores import JudgedScores, choice_outputs, judge_scores, shared_outputs
 from .metric_scores import MetricChoice, MetricScores, given_scores, join_scores
 from .metric_scores import score_outputs, set_directions
@@ -358,14 +359,11 @@ _PROTOCOL_TABLE = ["metric", "protocol", "split", "statistic", "value", "ci_low"
                   "turned", "signature", "note"]
 _PROTOCOL_PAIRS = ["split", "metric_a", "metric_b", "difference", "ci_low", "ci_high", "p", "p_holm", "p_bh"]
 
-@dataclass(frozen=True, eq=False)
-class ProtocolResult:
-    "A published protocol's numbers for some metrics, with intervals."
-    name: str
-    table: pd.DataFrame        # PROTOCOL_TABLE: a row for each metric and split; NaN if it could not run
-    comparisons: pd.DataFrame  # PROTOCOL_PAIRS: a minus b for each split and pair, paired by picture
-    signature: str
-    notes: tuple[str, ...] = ()
+class ProtocolResult(Frames):
+    """A published protocol's numbers for some metrics, with intervals: the tables `table` (a row for each
+    metric and split; NaN if it could not run) and `comparisons` (a minus b for each split and pair, paired by
+    picture); beside them `name`, `signature` and `notes`."""
+    record = "protocol.json"
 
     def published_form(self) -> pd.DataFrame: # metric, a column for each split, note
         "The table as papers print it, times 100, each number with its interval."
@@ -377,10 +375,6 @@ class ProtocolResult:
             cells = dict.fromkeys(splits, "") | {row["split"]: cell(row) for _, row in part.iterrows()}
             rows.append({"metric": metric, **cells, "note": part["note"].iloc[0]})
         return pd.DataFrame(rows)
-
-    def save(self, folder: str | Path) -> Path:
-        "Write the frames as parquet and the rest as JSON; raises InputError if that cannot be done."
-        return save_frames(self, folder, "protocol.json")
 
 # %% ../../nbs/people/170_protocols.ipynb #fd88c5ea
 def _absent_rows(name: str, statistic: str, splits: Sequence[str], absent: Mapping[str, str]) -> list[dict]:
@@ -404,7 +398,8 @@ def _result(judged: JudgedScores, found: ProtocolScores, design: AgreementDesign
     table = pd.DataFrame(rows, columns=_PROTOCOL_TABLE)
     pairs = [{**row, "split": view} for view, part in parts.items() for row in part.comparisons]
     pairs = pd.DataFrame(pairs, columns=_PROTOCOL_PAIRS)
-    return ProtocolResult(judged.name, table, pairs, str(signature), tuple(dict.fromkeys(notes)))
+    about = {"name": judged.name, "signature": str(signature), "notes": [*dict.fromkeys(notes)]}
+    return ProtocolResult({"table": table, "comparisons": pairs}, meta=about)
 
 # %% ../../nbs/people/170_protocols.ipynb #16efc223
 def _image_of(table: pd.DataFrame) -> dict: return dict(zip(table["item"], table["group"])) # item -> image

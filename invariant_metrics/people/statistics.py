@@ -48,16 +48,14 @@ def kendall_b(x: Sequence[float], y: Sequence[float], weights: Sequence[float] |
     return require_defined(tau_b(pair_counts(*check_scores(x, y), weights)), "tau-b")
 
 # %% ../../nbs/people/030_statistics.ipynb #872fd015
-def _kendall_c(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
-             ) -> float: # (n,) people, metric, multiplicities
-    "Stuart's τc; raises InputError on constant, missing or fewer than four scores."
-    return require_defined(tau_c(pair_counts(*check_scores(x, y), weights)), "tau-c")
+def _of_counts(tau: Callable, name: str) -> Callable: # (n,) people, (n,) metric, (n,) multiplicities -> number
+    "A statistic of the counts of pairs; raises InputError on constant, missing or fewer than four scores."
+    def one(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None) -> float:
+        return require_defined(tau(pair_counts(*check_scores(x, y), weights)), name)
+    return one
 
-# %% ../../nbs/people/030_statistics.ipynb #3e6055db
-def _tau23(x: Sequence[float], y: Sequence[float], weights: Sequence[float] | None = None,
-         ) -> float: # (n,) people, metric, multiplicities
-    "τ in which ties matter; raises InputError on constant, missing or fewer than four scores."
-    return require_defined(tau_23(pair_counts(*check_scores(x, y), weights)), "tau-23")
+_kendall_c = _of_counts(tau_c, "tau-c") # Stuart's τc
+_tau23 = _of_counts(tau_23, "tau-23")   # ties matter
 
 # %% ../../nbs/people/030_statistics.ipynb #06eb80bf
 def wmt_like(x: Sequence[float], y: Sequence[float], # (n,) people, metric

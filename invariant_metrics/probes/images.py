@@ -535,7 +535,7 @@ def tabulate_pictures(out: PictureScores,
     if out.yardstick: shape |= {"matched": out.yardstick.name, "partners": out.partners}
     result = tabulate(out, label, known, size, seed, partial(signature.extended, **shape), began, show)
     signed = sign_metrics(result.signatures[label], [str(m.signature) for m in known])
-    return replace(result, signatures={label: signed})
+    return replace(result, meta={**result.meta, "signatures": {label: signed}})
 
 # %% ../../nbs/probes/050_images.ipynb #3d609214
 # the alternative that violations are compared with

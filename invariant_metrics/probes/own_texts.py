@@ -429,7 +429,7 @@ def _tabulate_source(source: _Source, task: str, judged: Sequence[Metric], size:
     if len(source.systems) < 2: return result
     gaps = [_gap_profile(texts, m, source.systems, size.reps // 2, seed).assign(source=source.label)
             for m in scores.metrics if not isinstance(m, SetMetric)]
-    return replace(result, profile=pd.concat([result.profile, *gaps], ignore_index=True))
+    return result.with_tables(profile=pd.concat([result.profile, *gaps], ignore_index=True))
 
 # %% ../../nbs/probes/080_own_texts.ipynb #14ac2aff
 # of each source; signatures of the metrics; networks: device, weights

@@ -21,7 +21,7 @@ from ..edits.colors import perturbations
 from ..experiments.report import interval_cell, table
 from .profile import ALL_FAMILIES
 from .tables import LEAST_ITEMS, SENTINELS, VIEW_NAMES, VIEWS, interval_verdict
-from ..plots import (HUES, INK, STYLE, cell, inline_svg, join_names, picture, share, short,
+from ..plots import (HUES, INK, STYLE, inline_svg, join_names, picture, share, short,
                                      small_figure)
 
 # %% ../../nbs/probes/040_probe_figures.ipynb #f6247d25

@@ -7,21 +7,20 @@ __all__ = ['FRAMES', 'ProbeSize', 'RandomSets', 'random_sets', 'FamilyTables', '
            'combine_results', 'split_metrics', 'sign_metrics', 'join_parts']
 
 # %% ../../nbs/probes/030_probe_task.ipynb #33550f34
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, Signature, progress, rng
-from ..files import atomic_write, digest, load_results, save_results
+from ..core import Signature, progress, rng
+from ..experiments.frames import Frames
+from ..files import digest
 from ..metrics.metric import Metric
 from .preference import draw_sets
-from .profile import Verdicts, empty_profile, profile
+from .profile import Verdicts, profile
 from ..stats import bootstrap_weights
 
 # %% ../../nbs/probes/030_probe_task.ipynb #8586cd4f
@@ -78,24 +77,18 @@ class ProbeTask(Protocol):
 # %% ../../nbs/probes/030_probe_task.ipynb #521435a8
 FRAMES = ("auc", "dose", "ledger", "profile")
 
-@dataclass
-class ProbeResult:
-    "What a probe found; every frame has a column `source`."
-    auc: pd.DataFrame       # as of `tables.auc_rows`
-    dose: pd.DataFrame      # as of `tables.dose_rows`
-    ledger: pd.DataFrame    # as `tables.ledger_table`
-    examples: dict          # "source/name" -> (k, H, W, 3) uint8 or (k,) strings
-    signatures: dict        # source -> what shaped its numbers
-    seconds: dict           # source -> wall-clock time
-    profile: pd.DataFrame = field(default_factory=empty_profile) # as `profile`; empty for older probes
+class ProbeResult(Frames):
+    """The tables `auc` (of `tables.auc_rows`), `dose` (of `tables.dose_rows`), `ledger` (of
+    `tables.ledger_table`) and `profile` (of `profile`), each with a column `source`; and by source the
+    `signatures` of what shaped its numbers and the `seconds` it took."""
+    what = "probe"
+    record = "probe.json"
+    packed = "examples.npz"
+    needed = FRAMES
 
-    def save(self, folder: str | Path) -> None:
-        "Write the frames (parquet), examples (npz) and signatures (json) into a folder, each atomically."
-        folder = Path(folder)
-        for name in FRAMES: save_results(getattr(self, name), folder / f"{name}.parquet")
-        with atomic_write(folder / "examples.npz") as path: np.savez_compressed(path, **self.examples)
-        notes = {"signatures": self.signatures, "seconds": self.seconds}
-        with atomic_write(folder / "probe.json") as path: path.write_text(json.dumps(notes, indent=1))
+    @property
+    def examples(self) -> dict[str, np.ndarray]: # "source/name" -> (k, H, W, 3) uint8 or (k,) strings
+        return self.arrays
 
     def _repr_html_(self) -> str: # the sentences, in a notebook
         from invariant_metrics.experiments.report import Report
@@ -103,21 +96,6 @@ class ProbeResult:
         found = summarize_probe(self)
         answers = [line for lines in found.sentences.values() for line in lines]
         return Report("", "Which metric notices?", answers, {"Kinds noticed": found.counts})._repr_html_()
-
-    @classmethod
-    def load(cls, folder: str | Path) -> "ProbeResult":
-        "Read what `save` wrote; raises InputError if something is missing or foreign."
-        folder = Path(folder)
-        frames = [load_results(folder / f"{name}.parquet") for name in FRAMES[:3]]
-        older = not (folder / "profile.parquet").exists()
-        found = empty_profile() if older else load_results(folder / "profile.parquet")
-        try:
-            with np.load(folder / "examples.npz", allow_pickle=False) as file:
-                examples = {k: file[k] for k in file.files}
-            notes = json.loads((folder / "probe.json").read_text())
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder} holds no complete probe: {error}") from error
-        return cls(*frames, examples, notes["signatures"], notes["seconds"], found)
 
 # %% ../../nbs/probes/030_probe_task.ipynb #a313bea4
 def tabulate(task: ProbeTask,
@@ -138,23 +116,24 @@ def tabulate(task: ProbeTask,
             verdicts += family.verdicts
     ledger = task.ledger()
     verdicts = progress(verdicts, f"profiles of {label}", disable=not show)
-    frames = [pd.DataFrame(auc), pd.DataFrame(dose), ledger, profile(verdicts, ledger, size.reps // 2, seed)]
-    for frame in frames: frame.insert(0, "source", label)
+    tables = {"auc": pd.DataFrame(auc), "dose": pd.DataFrame(dose), "ledger": ledger,
+              "profile": profile(verdicts, ledger, size.reps // 2, seed)}
+    for table in tables.values(): table.insert(0, "source", label)
     members = size.members or sets.counts.sum(1).max()
     signature = sign(levels="-".join(f"{v:g}" for v in task.levels), sets=f"{size.sets}x{members}", seed=seed)
     examples = {f"{label}/{name}": held for name, held in task.examples().items()}
-    seconds = time.perf_counter() - began
-    return ProbeResult(*frames[:3], examples, {label: str(signature)}, {label: seconds}, frames[3])
+    took = time.perf_counter() - began
+    return ProbeResult(tables, examples, {"signatures": {label: str(signature)}, "seconds": {label: took}})
 
 # %% ../../nbs/probes/030_probe_task.ipynb #12584470
 def combine_results(results: Sequence[ProbeResult]) -> ProbeResult:
-    "Results of several sources as one: frames below one another, examples and signatures together."
+    "Results of several sources as one: tables below one another, examples and signatures together."
     def below(name: str) -> pd.DataFrame:
-        frames = [getattr(r, name) for r in results]
-        return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
-    def merged(name: str) -> dict: return {k: v for r in results for k, v in getattr(r, name).items()}
-    notes = map(merged, ("examples", "signatures", "seconds"))
-    return ProbeResult(*map(below, FRAMES[:3]), *notes, below("profile"))
+        tables = [r.tables[name] for r in results]
+        return pd.concat([t for t in tables if len(t)] or tables[:1], ignore_index=True)
+    def merged(parts: Iterable[Mapping]) -> dict: return {k: v for part in parts for k, v in part.items()}
+    about = {name: merged(r.meta[name] for r in results) for name in ("signatures", "seconds")}
+    return ProbeResult({name: below(name) for name in FRAMES}, merged(r.arrays for r in results), about)
 
 # %% ../../nbs/probes/030_probe_task.ipynb #83c76cb8
 _READ_TOGETHER = ("bertscore", "fbd", "violation-paraphrase") # beginnings of names: one network reads for all
@@ -193,9 +172,10 @@ def join_parts(
     sources = []
     for results in zip(*(results for results, _ in parts)):
         last, together = results[-1], combine_results(results)
-        frames = {name: in_order(getattr(together, name)) for name in ("auc", "dose", "profile")}
+        tables = {name: in_order(together.tables[name]) for name in ("auc", "dose", "profile")}
         every = [signatures[n] for n in names]
         signed = {label: sign_metrics(text, every) for label, text in last.signatures.items()}
         seconds = {label: max(r.seconds[label] for r in results) for label in last.seconds}
-        sources.append(replace(last, **frames, signatures=signed, seconds=seconds))
+        about = {"signatures": signed, "seconds": seconds}
+        sources.append(replace(last.with_tables(**tables), meta=about))
     return combine_results(sources)

@@ -6,17 +6,17 @@
 __all__ = ['run_probe']
 
 # %% ../../nbs/probes/090_run_probe.ipynb #a4327754
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..core import InputError, check_device, checked_arguments, package_version, unknown
+from ..core import InputError, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, resolve
+from ..experiments.run import GivenOptions, run_parts
 from ..files import digest
 from .probe_task import ProbeResult, combine_results
-from ..runs import (RUN_SCALES, clean_refusal, data_identity, open_run, peak_memory, versions,
-                                    write_run)
+from ..runs import RUN_SCALES, data_identity
 
 # %% ../../nbs/probes/090_run_probe.ipynb #dd714c8f
 _PROBES = ("colorization", "images", "captioning", "translation", "summarization")
@@ -31,18 +31,8 @@ def _probe_kind(task: str,    # of PROBES
     return "photographs" if task == "colorization" and not pred else "pictures"
 
 # %% ../../nbs/probes/090_run_probe.ipynb #d9349803
-# option -> kinds of probe
-_HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",),
-              "regions": ("photographs", "pictures"), "recursive": ("photographs", "pictures"),
-              "side": ("pictures",), "base": ("texts",), "fluent": ("texts",),
-              "valid": ("own world", "photographs", "pictures"),
-              "matched": ("own world", "photographs", "pictures")}
-_UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None,
-         "base": "auto", "fluent": None, "valid": None, "matched": None}
-
-def _check_probe(task: str, scale: str, target=None, pred=(), **options,
-               ) -> None: # options: of UNSET, as of `run_probe`
-    "Raises InputError on an unknown task or scale, and on options that have no effect on the task."
+def _check_probe(task: str, scale: str, target=None, pred=()) -> None: # as of `run_probe`
+    "Raises InputError on an unknown task or scale, and on sides that no probe of the task has."
     if task not in _PROBES: raise unknown("task", task, _PROBES)
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     if pred and target is None: raise InputError("predictions are compared with references: give --target")
@@ -52,15 +42,6 @@ def _check_probe(task: str, scale: str, target=None, pred=(), **options,
     if task == "summarization" and target is None:
         raise InputError("summarization has no world of its own here: give --target, "
                          "and --source where there is one")
-    if options.get("encoder") and task in _TEXT_PROBES:
-        raise InputError(f"--encoder has no effect on the probe of {task}; name the networks of its metrics "
-                         "with --weights NAME=WEIGHTS")
-    kind, without = _probe_kind(task, target, pred), "" if target is not None else " without --target"
-    for name, value in options.items():
-        given = value is not _UNSET[name] and value != _UNSET[name] and value != []
-        tasks = {"matched": _PROBES[:1], "valid": _PROBES[:2]}.get(name, _PROBES)
-        if given and (kind not in _HAS_EFFECT[name] or task not in tasks):
-            raise InputError(f"--{name} has no effect on the probe of {task}{without}; leave it out")
 
 # %% ../../nbs/probes/090_run_probe.ipynb #b876f46a
 def _system_names(preds: Sequence[str | Path]) -> dict[str, Path]: # system -> place
@@ -87,28 +68,31 @@ def _settings(places: Mapping, plain: Mapping) -> dict:
             "version": package_version()}
 
 # %% ../../nbs/probes/090_run_probe.ipynb #64b6516d
-def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping, side: int | None,
-                    common: Mapping) -> ProbeResult:
+def _picture_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Callable[[], ProbeResult]:
     from invariant_metrics.probes.images import color_probe
     from invariant_metrics.probes.own_images import image_probe
-    sized = {} if side is None else {"side": side}
-    beside = {name: looks[name] for name in ("valid", "matched") if looks[name] is not None}
-    looks = {name: value for name, value in looks.items() if name not in ("valid", "matched")}
-    if kind == "photographs": return color_probe([target], **beside, **looks, **common)
-    if kind == "pictures":
-        return image_probe(target, pred or None, task=task, **beside, **looks, **sized, **common)
-    if task == "colorization": return color_probe(["photos", "scenes"], **beside, **common)
-    return combine_results([image_probe(place, task=task, **beside, **common)
-                            for place in ("photos", "scenes")])
+    task = given.task
+    options = {"encoder": given.encoder}
+    if task == "colorization" and given.matched is not None: options["matched"] = given.matched
+    if given.valid is not None: options["valid"] = given.valid
+    if given.target is None:
+        if task == "colorization": return partial(color_probe, ["photos", "scenes"], **options, **common)
+        calls = [partial(image_probe, place, **options, **common) for place in ("photos", "scenes")]
+        return lambda: combine_results([call() for call in calls])
+    options |= {"regions": given.regions, "recursive": given.recursive}
+    if _probe_kind(task, given.target, systems) == "photographs":
+        return partial(color_probe, [given.target], **options, **common)
+    if given.side is not None: options["side"] = given.side
+    return partial(image_probe, given.target, systems or None, task=task, **options, **common)
 
-def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str,
-                 fluent: str | None, common: Mapping) -> ProbeResult:
-    if target is None:
+def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Callable[[], ProbeResult]:
+    if given.target is None:
         from invariant_metrics.probes.worlds import text_probe
-        return text_probe(task, **common)
+        return partial(text_probe, given.task, **common)
     from invariant_metrics.probes.own_texts import own_probe
-    return own_probe(task, target, pred or None, source, foils=foils or None, base=base, fluent=fluent,
-                     **common)
+    foils = [Path(foil) for foil in given.foils]
+    return partial(own_probe, given.task, given.target, systems or None, given.source, foils=foils or None,
+                   base=given.base, fluent=given.fluent, **common)
 
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
@@ -144,36 +128,22 @@ def run_probe(
 ) -> tuple[Path, ProbeResult]: # the run folder, what was found
     """A probe in a run folder, or the same one if it is there already; raises InputError on whatever is
     unknown or does not fit."""
-    foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
-    _check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive,
-                side=side, base=base, encoder=encoder, valid=valid, matched=matched, fluent=fluent)
-    check_device(device or "cpu")
-    systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
+    given = GivenOptions(run_probe, locals())
+    _check_probe(task, scale, target, pred)
+    weights = WeightChoice.of(weights).by_name()
+    common = dict(metrics=metrics or None, families=list(families) if families else None, scale=scale,
+                  seed=seed, device=device, weights=weights, workers=workers, progress=progress)
+    systems = _system_names(pred)
+    probe = (_text_probe if task in _TEXT_PROBES else _picture_probe)(given, systems, common)
+    where = f"on the probe of {task}" + (" without --target" if target is None else "")
+    given.check_read(where, *common, "pred", "out", "overwrite")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
-    plain = dict(task=task, metrics=list(metrics) if metrics else None,
-                 families=list(families) if families else None, recursive=recursive, side=side, base=base,
-                 valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu",
-                 encoder=encoder, weights=chosen_record(weights),
+    plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
+                 recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
+                 seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}))
-    settings = _settings(places, plain)
-    begun = time.perf_counter()
-    common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device,
-                  weights=weights, workers=workers, progress=progress)
-    # a refused command leaves the folder free for the corrected one
-    with clean_refusal(out), peak_memory() as seen:
-        meta = open_run(out, settings, overwrite=overwrite)
-        if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
-        if task in _TEXT_PROBES:
-            found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, fluent,
-                                 common)
-        else:
-            looks = dict(regions=regions, recursive=recursive, valid=valid, matched=matched)
-            common["encoder"] = encoder
-            found = _probe_pictures(task, _probe_kind(task, target, pred), target, systems, looks, side,
-                                    common)
-    found.save(out/"probe")
-    part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
-    write_run(out, meta | {"status": "finished", "versions": versions(), "parts": {"probe": part},
-                           "peak_memory_bytes": seen["bytes"]})
-    return out, found
+    out = Path(out or Path("runs")/f"probe-{task}")
+    fill = {"probe": lambda folder: probe().save(folder)}
+    run_parts(out, _settings(places, plain), lambda meta: fill, overwrite=overwrite)
+    return out, ProbeResult.load(out/"probe")

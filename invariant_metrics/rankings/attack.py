@@ -15,8 +15,9 @@ import pandas as pd
 from scipy import sparse
 
 from ..core import InputError, Signature, few, progress, rng, unknown
+from ..experiments.contrast import holm_p
 from ..scoring.inference import FEWEST
-from ..stats import check_level, cluster_labels, holm, student, student_interval, wilson
+from ..stats import check_level, cluster_labels, student, student_interval, wilson
 from ..edits.attributes import AttributeChoice, attribute_edits, colors_seen
 from ..edits.word_edits import TextCase, WordEdit, flat, word_edits
 from ..edits.word_families import edits_of
@@ -326,10 +327,8 @@ _CONTRAST = ("kind", "control", "measure", "dose", "pairing", "violation", "vali
 
 def _with_holm(rows: list[dict]) -> pd.DataFrame: # over the kinds, for each control, measure and dose
     frame = pd.DataFrame(rows, columns=list(_CONTRAST))
-    frame.insert(frame.columns.get_loc("p") + 1, "p_holm", np.nan)
-    known = frame[frame["p"].notna()]
-    for _, part in known.groupby(["control", "measure", "dose"]):
-        frame.loc[part.index, "p_holm"] = holm(part["p"])
+    adjusted = frame.groupby(["control", "measure", "dose"])["p"].transform(holm_p)
+    frame.insert(frame.columns.get_loc("p") + 1, "p_holm", adjusted.astype(float))
     return frame
 
 def _query_rows(attack: Attack, moves: _Moves) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from ..data.photos import read_photo, shrink
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
                                                   fill_template, frame_table, interval_cell, part_files,
                                                   explain, pivot, readable, table)
-from ..plots import join_names, number, share, short, with_interval
+from ..plots import join_names, number, share, with_interval
 from .failure_classes import CLASSES
 from .concepts import ConceptChoice
 from .table import PAPER_COLUMNS

@@ -15,9 +15,9 @@ from scipy import sparse
 
 from ..core import InputError, Interval, Score, Signature, check_range, check_type, few
 from ..core import progress, rng, unknown
+from ..experiments.contrast import holm_p
 from ..scoring.inference import FEWEST
-from ..stats import (bootstrap_weights, check_level, cluster_labels, holm, interval, normal,
-                                     student)
+from ..stats import (bootstrap_weights, check_level, cluster_labels, interval, normal, student)
 from ..stats import student_interval, wilson
 
 # %% ../../nbs/rankings/030_ranks.ipynb #96aa75ba
@@ -361,7 +361,5 @@ def compare_ranks(a: Ranks,
         value = [float(np.median(v) if name == "median-rank" else v.mean()) for v in (x, y)]
         rows.append((name, *value, value[0] - value[1], *_DIFFERING[around](x, y, units, confidence), len(a)))
     frame = pd.DataFrame(rows, columns=_DIFFERENCE)
-    known = frame["p"].notna()
-    frame.insert(7, "p_holm", frame["p"])
-    frame.loc[known, "p_holm"] = holm(frame.loc[known, "p"])
+    frame.insert(7, "p_holm", holm_p(frame["p"]))
     return frame

@@ -6,13 +6,12 @@
 __all__ = ['RankSize', 'ModelResult', 'RankingResult', 'ranking_data', 'default_models', 'rank', 'load_ranking']
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #165584f6
+import functools
 import inspect
-import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -28,7 +27,9 @@ from ..data.annotations import Annotations, scene_annotations
 from ..encoders.sentence_encoder import OWN_SENTENCES
 from ..encoders.store import FeatureStore
 from ..encoders.weights import WeightChoice, chosen_record, list_weights
-from ..files import atomic_write, digest, load_results, save_results
+from ..experiments.frames import Frames
+from ..experiments.run import GivenOptions, run_parts
+from ..files import digest
 from .attack import Attacked, attack_queries, check_kinds, rerank
 from .failure_classes import CLASSES, class_shares, classify_failures
 from .cleaning import cleaning_report
@@ -39,9 +40,7 @@ from .represent import Vectors, check_model, keep_keywords, represent
 from .rules import association_rules
 from .table import global_table
 from .rank_task import RankingTask, ranking_task
-from ..runs import (RUN_SCALES, clean_refusal, open_run, peak_memory, per_scale, read_run,
-                                    versions)
-from ..runs import write_run
+from ..runs import RUN_SCALES, per_scale, read_run
 from ..stats import check_level
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #86605eff
@@ -88,36 +87,26 @@ class RankingResult:
         raise unknown("model of this run", name, [model.name for model in self.models])
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #bc59da49
-def _as_stored(folder: Path, name: str, value) -> tuple[str, object]: # kind, and what goes into JSON
-    if isinstance(value, pd.DataFrame): return "frame", save_results(value, folder/f"{name}.parquet")
-    if isinstance(value, np.ndarray):
-        return "array", save_results(pd.DataFrame({"value": value}), folder/f"{name}.parquet")
-    if isinstance(value, Signature): return "signature", str(value)
-    return "tuple" if isinstance(value, tuple) else "plain", value
+class _Step(Frames):
+    what = "step of a ranking"
+    record = "step.json"
 
-def _read_part(folder: Path, name: str, kind: str, value): # what `_as_stored` wrote
-    if kind == "frame": return load_results(folder/f"{name}.parquet")
-    if kind == "array": return load_results(folder/f"{name}.parquet")["value"].to_numpy()
-    if kind == "signature": return Signature.parse(value)
-    return tuple(value) if kind == "tuple" else value
+    @classmethod
+    def of(cls, *parts, **more) -> "_Step": # dataclasses; frames, arrays, plain values
+        "A step of all their fields."
+        for part in parts: more = {f.name: getattr(part, f.name) for f in fields(part)} | more
+        def of(kind: type) -> dict: return {name: x for name, x in more.items() if isinstance(x, kind)}
+        tables, arrays = of(pd.DataFrame), of(np.ndarray)
+        rest = {name: str(value) if isinstance(value, Signature) else value for name, value in more.items()
+                if name not in {*tables, *arrays}}
+        return cls(tables, arrays, rest)
 
-def _save_step(folder: str | Path, # of this step alone
-              parts: Mapping,     # name -> frame, array of one axis, Signature, tuple or plain value
-             ) -> None:
-    "Write the parts of a step; step.json, which makes it count, comes last."
-    folder = Path(folder)
-    (folder/"step.json").unlink(missing_ok=True)
-    stored = {name: _as_stored(folder, name, value) for name, value in parts.items()}
-    with atomic_write(folder/"step.json") as path: path.write_text(json.dumps(stored), encoding="utf-8")
-
-def _load_step(folder: str | Path) -> dict | None: # the parts; None if the step is not finished
-    "Read what `_save_step` wrote; raises InputError if it cannot be read."
-    folder = Path(folder)
-    if not (folder/"step.json").exists(): return None
-    try: stored = json.loads((folder/"step.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder}/step.json cannot be read: {error}; run again with --overwrite") from error
-    return {name: _read_part(folder, name, kind, value) for name, (kind, value) in stored.items()}
+    def made(self, kind: type): # the dataclass that it was made of
+        parts = {**self.tables, **self.arrays, **self.meta}
+        for f in fields(kind):
+            if "Signature" in str(f.type) and parts[f.name] is not None:
+                parts[f.name] = Signature.parse(parts[f.name])
+        return kind(**{f.name: parts[f.name] for f in fields(kind)})
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #2aa7c999
 _SCENE_SIDE = 96 # pixels of a scene that a page shows
@@ -167,28 +156,24 @@ def _systems(s: Mapping) -> dict[str, tuple[str, str]]: # name -> model, summary
             for summary in s["summaries"]}
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #135f689c
-def _parts_of(made) -> dict: return {f.name: getattr(made, f.name) for f in fields(made)}
-
-def _ranks_step(vectors: Vectors, task: RankingTask, s: Mapping) -> dict:
+def _ranks_step(vectors: Vectors, task: RankingTask, s: Mapping) -> _Step:
     ranks = rank_truth(vectors, task, s["ties"])
     before = [note for note in vectors.notes if "cosines are 0" not in note] # the ranks have a note on this
-    return _parts_of(replace(ranks, notes=(*before, *ranks.notes)))
+    return _Step.of(replace(ranks, notes=(*before, *ranks.notes)))
 
-def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mapping) -> dict:
+def _explain_step(task: RankingTask, concepts: Concepts, ranks: Ranks, s: Mapping) -> _Step:
     failed = np.flatnonzero(ranks.failed)
     truth = task.corpus_image[ranks.truth[failed]]
     retrieved = task.corpus_image[ranks.top[failed]]
     explanations = explain_failures(concepts, truth, retrieved, ranks.rank[failed], failed)
-    if task.shows == "queries":
-        return {**_parts_of(explanations), "classes": None, "class_notes": (), "shares": None,
-                    "table": global_table(explanations, confidence=s["confidence"])}
+    step = partial(_Step.of, explanations, table=global_table(explanations, confidence=s["confidence"]))
+    if task.shows == "queries": return step(classes=None, class_notes=(), shares=None)
     classes = classify_failures(task, explanations)
-    return {**_parts_of(explanations), "classes": classes, "class_notes": tuple(classes.attrs["notes"]),
-            "shares": class_shares(classes, confidence=s["confidence"]),
-            "table": global_table(explanations, confidence=s["confidence"])}
+    shares = class_shares(classes, confidence=s["confidence"])
+    return step(classes=classes, class_notes=classes.attrs["notes"], shares=shares)
 
-def _attack_step(task: RankingTask, vectors: Vectors, ranks: Ranks, attacks: Mapping, s: Mapping) -> dict:
-    return _parts_of(rerank(task, attacks, vectors, ranks, vectors.encode, confidence=s["confidence"]))
+def _attack_step(task: RankingTask, vectors: Vectors, ranks: Ranks, attacks: Mapping, s: Mapping) -> _Step:
+    return _Step.of(rerank(task, attacks, vectors, ranks, vectors.encode, confidence=s["confidence"]))
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #9a0ad618
 def _comparison(models: Sequence[ModelResult], s: Mapping) -> pd.DataFrame:
@@ -281,10 +266,6 @@ def _network_options(s: Mapping, task: RankingTask, device: str | None, weights,
     return {model: {"device": device, "weights": chosen.get(model),
                     "store": None if model in OWN_SENTENCES else store} for model in s["models"]}
 
-def _reasons_of(parts: Mapping) -> dict: # fields of ModelResult
-    own = {name: parts[name] for name in ("classes", "shares", "table")}
-    return {**own, "explanations": Explanations(**{f.name: parts[f.name] for f in fields(Explanations)})}
-
 class _Run:
     "What all models of a run share; networks as of `_network_options`."
     def __init__(self, out: Path, task: RankingTask, s: Mapping, networks: Mapping):
@@ -296,43 +277,44 @@ class _Run:
         self.notes = [*task.annotations.notes, *task.notes, *self.concepts.notes]
         self.model_notes = {}
         # changed queries are made when a model needs them, and once
-        self.attacks = cache(lambda: attack_queries(task, s["attacks"], s["seed"]))
+        self.attacks = functools.cache(lambda: attack_queries(task, s["attacks"], s["seed"]))
         if task.shows == "queries":
             self.notes.append("queries are pictures here: no classes of failures, and no words to change")
 
-    def step(self, name: str, what: str, make: Callable) -> dict:
-        "The parts of a step of a model, read if they are there, else made and saved."
+    def step(self, name: str, what: str, make: Callable[[], _Step]) -> _Step:
+        "A step of a model, read if it is there, else made and saved."
         folder = self.folder/re.sub(r"[^\w.-]+", "-", name)[-60:]/what
-        parts = _load_step(folder)
-        if parts is None:
-            announce(f"ranking, {name}: {what}")
-            parts = make()
-            _save_step(folder, parts)
-        return parts
+        if _Step.finished(folder): return _Step.load(folder)
+        announce(f"ranking, {name}: {what}")
+        step = make()
+        step.save(folder)
+        return step
 
     def model(self, name: str) -> tuple: # ModelResult; Attacked, or None
         model, summary = _systems(self.s)[name]
-        vectors = cache(lambda: represent(self.task, model, summary, **self.networks[model]))
-        ranks = Ranks(**self.step(name, "ranks", lambda: _ranks_step(vectors(), self.task, self.s)))
+        vectors = functools.cache(lambda: represent(self.task, model, summary, **self.networks[model]))
+        step = self.step(name, "ranks", lambda: _ranks_step(vectors(), self.task, self.s))
+        ranks = step.made(Ranks)
         scores = ranking_scores(ranks, _ks(self.s, ranks.size), self.s["confidence"])
         found = self.step(name, "reasons", lambda: _explain_step(self.task, self.concepts, ranks, self.s))
-        compared = found["notes"] if len(self.concepts.concept) else () # else a note on all pictures says so
-        self.model_notes[name] = [*ranks.notes, *compared, *found["class_notes"]]
-        reasons = _reasons_of(found)
+        compared = found.notes if len(self.concepts.concept) else () # else a note on all pictures says so
+        self.model_notes[name] = [*ranks.notes, *compared, *found.class_notes]
+        result = ModelResult(name, ranks, scores, found.made(Explanations), found.classes, found.shares,
+                             found.table)
         if "attack" not in self.s["steps"] or self.task.shows == "queries":
-            return ModelResult(name, ranks, scores, **reasons), None
+            return result, None
         changed = self.step(name, "attacks",
                             lambda: _attack_step(self.task, vectors(), ranks, self.attacks(), self.s))
-        attacked = Attacked(**changed)
+        attacked = changed.made(Attacked)
         self.model_notes[name] += attacked.notes
-        return ModelResult(name, ranks, scores, **reasons), attacked
+        return result, attacked
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #8551e0ec
-def _summary_step(run: _Run, models: Sequence[ModelResult]) -> dict: # frames over all models
+def _summary_step(run: _Run, models: Sequence[ModelResult]) -> _Step: # frames over all models
     steps = run.s["steps"]
     rules = _rules(models, run.s) if "rules" in steps else pd.DataFrame()
     cleaning = _cleaning(run.task, models) if "cleaning" in steps else pd.DataFrame()
-    return {"comparison": _comparison(models, run.s), "rules": rules, "cleaning": cleaning}
+    return _Step.of(comparison=_comparison(models, run.s), rules=rules, cleaning=cleaning)
 
 # their frames one below the other, without those that are None
 def _with_names(models: Sequence[ModelResult], frame_of: Callable) -> pd.DataFrame:
@@ -345,7 +327,7 @@ def _with_names(models: Sequence[ModelResult], frame_of: Callable) -> pd.DataFra
 _REASONS = {"failures": "frame", "matches": "matches", "sizes": "sizes", "counts": "counts"}
 
 # the tables of all models; the rest lies with each model
-def _save_tables(result: RankingResult) -> None:
+def _all_tables(result: RankingResult) -> dict[str, pd.DataFrame]:
     frames = {name: getattr(result, name)
               for name in ("scores", "comparison", "shares", "table", "rules", "cleaning")}
     frames |= {name: _with_names(result.models, lambda m: getattr(m.explanations, field))
@@ -354,36 +336,17 @@ def _save_tables(result: RankingResult) -> None:
     for part in ("table4", "table5", "moves", "contrast"):
         parts = [getattr(a, part).assign(model=name) for name, a in result.attacks.items()]
         frames[f"attack-{part}"] = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
-    for name, frame in frames.items(): save_results(frame, result.folder/"ranking"/f"{name}.parquet")
+    return frames
 
-def _draw_scenes(annotations: Annotations, folder: Path, seed: int) -> None: # once
-    if _load_step(folder) is not None: return
-    scene_annotations(len(annotations), seed, _SCENE_SIDE, folder=folder)
-    _save_step(folder, {"drawn": len(annotations)})
-
-def _run(out: Path, meta: dict, task: RankingTask, s: Mapping, networks: Mapping) -> RankingResult:
-    begun = time.perf_counter()
-    run = _Run(out, task, s, networks)
-    finished = meta["status"] == "finished"
-    with peak_memory() as seen:
-        if meta["settings"]["data"] == "scenes":
-            _draw_scenes(task.annotations, out/"ranking"/"pictures", s["seed"])
-        made = {name: run.model(name) for name in _systems(s)}
-        models = tuple(model for model, _ in made.values())
-        summary = run.step("all models", "summary", lambda: _summary_step(run, models))
+def _result(run: _Run) -> RankingResult: # with all steps, as far as they are not there
+    made = {name: run.model(name) for name in _systems(run.s)}
+    models = tuple(model for model, _ in made.values())
+    summary = run.step("all models", "summary", lambda: _summary_step(run, models))
     attacks = {name: attacked for name, (_, attacked) in made.items() if attacked is not None}
-    if not finished:
-        part = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
-        meta |= {"status": "finished", "versions": versions(), "parts": {"ranking": part},
-                 "peak_memory_bytes": seen["bytes"]}
-    choice = ConceptChoice(**s["choice"])
-    result = RankingResult(out, meta, task, models, choice, run.concepts, attacks=attacks,
-                           notes=tuple(dict.fromkeys(run.notes)),
-                           remarks=tuple(_merge_notes(run.model_notes)), **summary)
-    if not finished:
-        _save_tables(result)
-        write_run(out, meta)
-    return result
+    choice = ConceptChoice(**run.s["choice"])
+    return RankingResult(run.folder.parent, {}, run.task, models, choice, run.concepts, attacks=attacks,
+                         notes=tuple(dict.fromkeys(run.notes)),
+                         remarks=tuple(_merge_notes(run.model_notes)), **summary.tables)
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #9da54406
 @checked_arguments
@@ -424,6 +387,7 @@ def rank(
 ) -> RankingResult:
     """Rank, explain and attack into a run folder, or go on with the same run; raises InputError on unknown
     names and on options that do not fit."""
+    given = GivenOptions(rank, locals())
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
     s = dict(models=_names("model", default_models() if models is None else models),
@@ -443,13 +407,18 @@ def rank(
                                                     for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
     if keywords: task = keep_keywords(task, keywords)
-    if attacks and "attack" not in s["steps"]:
-        raise InputError("--attacks has no effect without the step attack; leave one of both out")
+    if "attack" not in s["steps"]: given.refuse("without the step attack", "attacks")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
     networks = _network_options(s, task, device, weights, cache)
-    with clean_refusal(out):
-        meta = open_run(out, _settings(data, task, s), resume, overwrite)
-        return _run(out, meta, task, s, networks)
+    found = functools.cache(partial(_result, _Run(out, task, s, networks)))
+    def fill(folder: Path) -> None:
+        drawn = folder/"pictures"
+        if _is_scenes(data) and not _Step.finished(drawn):
+            scene_annotations(len(pictures), seed, _SCENE_SIDE, folder=drawn)
+            _Step({}).save(drawn)
+        Frames(_all_tables(found())).save(folder)
+    run = run_parts(out, _settings(data, task, s), lambda meta: {"ranking": fill}, "", resume, overwrite)
+    return replace(found(), run=run.meta)
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #06a150b9
 def load_ranking(folder: str | Path, # of a finished run

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..core import InputError, check_device, checked_arguments, package_version, unknown
+from ..core import InputError, checked_arguments, package_version, unknown
 from ..encoders.weights import WeightChoice, chosen_record, make_all
-from ..experiments.run import Run, run_parts
+from ..experiments.run import GivenOptions, Run, run_parts
 from ..files import digest
 from ..runs import RUN_SCALES, data_identity, read_run
 from .tasks import make_plan, study_tasks
@@ -158,16 +158,16 @@ def study(
 ) -> StudyRun:
     """Run the parts of a study into a run folder, or return a finished run; raises InputError on wrong
     choices."""
+    given = GivenOptions(study, locals())
     _check_choices(task, parts, scale, grid)
-    check_device(device or "cpu")
     design = study_tasks[task].design
     out = Path(out or Path("runs")/task)
     texts = task != "colorization"
-    if texts and regions: raise InputError(f"--regions belongs to colorization; {task} has no label maps")
+    trained = "training" in parts
+    idle = ("regions",) if task == "captioning" and trained else ("regions", "encoder")
+    if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
     identity = data_identity(data, recursive or texts, files=texts)
     chosen = chosen_record(WeightChoice.of(weights))
-    if encoder and task != "colorization" and "training" not in parts:
-        raise InputError(f"--encoder has no effect on the probe of {task}; leave it out")
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity,
                     recursive=recursive,
                     regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions),

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError
+from ..edits.world_sentences import TEXT_TASKS
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
                                                   explain, part_files, table)
 from ..plots import INK, join_names, percent_range
@@ -245,7 +246,7 @@ def _control_lines(meta: Mapping,           # of a study
 def _first_counts(auc: pd.DataFrame, task: str) -> pd.DataFrame: # as `count_kinds`
     "Counts of the first source, one by one; of texts with one edit."
     source = auc["source"].iloc[0]
-    if task in texts.TEXT_TASKS:
+    if task in TEXT_TASKS:
         rows = charts.all_levels(texts.single_edits(auc), source, "item", "1", LEAST_ITEMS)
     else: rows = charts.all_levels(auc, source, "item", "all", 0)
     return count_kinds(rows[["metric", "verdict"]], _NOT_JUDGED)
@@ -365,7 +366,7 @@ def _study_limits(probe: ProbeResult | None, training: StudyResult | None, task:
                   f"drawn over them, and other {items} "
                   "may give other numbers." for s, n in clusters.items()]
         lines += [*_PROBE_LIMITS[task], "Whether people would agree with any of these metrics was not asked."]
-        if task in texts.TEXT_TASKS and data is not None:
+        if task in TEXT_TASKS and data is not None:
             lines.append("The probe uses the package's own world, also here, where data was given for "
                          "training; on the texts of that data metrics may come out otherwise.")
     if training is not None:
@@ -382,9 +383,9 @@ def _study_limits(probe: ProbeResult | None, training: StudyResult | None, task:
 # %% ../../nbs/studies/110_study_report.ipynb #a78b57af
 def _probe_section(probe: ProbeResult, task: str) -> Part:
     "How to read the probe, maps, what was shown, dose and response, what could be broken."
-    text = task in texts.TEXT_TASKS
+    text = task in TEXT_TASKS
     sources = list(probe.auc["source"].unique())
-    source = next(t for t in texts.TEXT_TASKS if t in sources) if text else sources[0]
+    source = next(t for t in TEXT_TASKS if t in sources) if text else sources[0]
     if text:
         unit = texts.UNIT[source]
         reading = explain("texts_reading", unit)
@@ -440,7 +441,7 @@ def _curve_parts(training: StudyResult, text: bool) -> list[Part]: # what a tric
 def _training_section(training: StudyResult, task: str) -> Part:
     "Whether training helps, by which metrics, beyond which tricks, and what was made."
     meta, rows, results = training.meta, training.improvements, training.results
-    text = task in texts.TEXT_TASKS
+    text = task in TEXT_TASKS
     shares = set(rows.loc[fig.with_units(rows)["unit"] == "points", "metric"])
     tricks = [f"{name} ({what})" for name, what in UNTRAINED.items() if name in set(results["system"])]
     said = [Item("text", line, "soft") for line in (*fig.pull_lines(meta), *fig.step_lines(meta))]
@@ -503,7 +504,7 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
     given = [settings.get(name) for name in ("data", "weights", "encoder")]
     answers, signatures, names, files, sections = [], {}, [], {}, []
     if probe is not None:
-        headline_of = _text_headline if task in texts.TEXT_TASKS else _probe_headline
+        headline_of = _text_headline if task in TEXT_TASKS else _probe_headline
         answers += headline_of(rows_of_kind(probe.auc, probe.ledger))
         signatures |= {f"probe on {charts.SOURCE_NAMES.get(source, source)}": signature
                        for source, signature in probe.signatures.items()}

@@ -25,7 +25,6 @@ from ..probes.tables import LEAST_ITEMS, rows_of_kind
 from . import study_figures as fig
 from .corpora import EXACT_MEASURES
 from .improvement import LENGTH
-from ..edits.world_sentences import TEXT_TASKS
 
 # %% ../../nbs/studies/080_text_figures.ipynb #554ff5e7
 Names = Sequence[tuple[str, str]] # (surface, class) as they are read from a text

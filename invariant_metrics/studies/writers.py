@@ -14,6 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 import pandas as pd
 import torch
+from fastcore.basics import patch
 from torch import Tensor
 
 from ..core import InputError, Registry, unknown
@@ -96,42 +97,6 @@ _GRAPH_CONTROLS: dict[str, Callable[[list], list]] = { # what a control does to 
 _WEIGHTED = "scene-graph-weighted" # the graph as a weight of each text's likelihood, instead of a reward
 _SAMPLES = 5                       # texts drawn for each item of a self-critical step
 
-# %% ../../nbs/studies/050_writers.ipynb #14a1d865
-def _system_loss(task, # a WritingTask, defined below
-                invariants: Sequence[str], alpha: float) -> tuple[Callable, AugmentedLoss]:
-    "A system's loss for `fit` (task, soft invariants, rewards), and its part without rewards."
-    words = task.words[1]
-    if _WEIGHTED in invariants:
-        others = ", ".join(i for i in invariants if i != _WEIGHTED)
-        if others: raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not beside {others}")
-        loss = WeightedLoss(task.invariant(_WEIGHTED).reward, alpha, task.smoothing, task.longest)
-        return loss, augmented_text(words, {}, task.smoothing)
-    rewarded = [i for i in invariants if not task.invariant(i).differentiable]
-    bound = {label_of(i): (task.invariant(i), alpha) for i in invariants if i not in rewarded}
-    soft = augmented_text(words, bound, smoothing=task.smoothing)
-    if not rewarded: return soft, soft
-    rewards = {label_of(i): (task.invariant(i).reward, 1.0) for i in rewarded}
-    return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", _SAMPLES, task.longest), soft
-
-# %% ../../nbs/studies/050_writers.ipynb #d6ee4312
-def _text_unit_batches(task, # a WritingTask, defined below
-                      soft: AugmentedLoss, invariants: Sequence[str], seed: int) -> Callable:
-    "The batches of a seed by their number, with what the system needs."
-    tokens, owner = task.training_tokens
-    swap = next((_GRAPH_CONTROLS[i] for i in invariants if i in _GRAPH_CONTROLS), None)
-    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed,
-                        task.targets(soft, seed), owner, task.corpora["train"].references)
-    def at(i: int) -> dict:
-        task.tick()
-        batch = make(i)
-        return batch if swap is None else batch | {"references": swap(batch["references"])}
-    return at
-
-# %% ../../nbs/studies/050_writers.ipynb #75d572ac
-def _most_frequent(texts: Sequence[str]) -> str:
-    "The text that occurs most often; of several the first in the alphabet."
-    return min(Counter(texts).items(), key=lambda pair: (-pair[1], pair[0]))[0]
-
 # %% ../../nbs/studies/050_writers.ipynb #1fae1cae
 class WritingTask(StudyTask):
     """What translation and captioning share: a network that writes a text, an entry of its vocabulary at a
@@ -155,28 +120,25 @@ class WritingTask(StudyTask):
         parts = [self.corpora[part] for part in ("validation", "test")]
         return writer_metrics(self.plan, text_encoder(self.device), self.device, parts)
 
-    def check(self) -> dict[str, bool]:
-        s = self.plan.settings
-        task = self.plan.task
-        if s["model"] not in self.networks:
-            raise unknown(f"network for {task}", s["model"], self.networks.names())
-        if s["model"] == "hub":
-            raise InputError("a public model is not trained by the study, which starts from fresh weights; "
-                             "use models.generators in Python")
-        try: encoder = text_encoder()
-        except InputError as error:
-            raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
-        metrics = writer_metrics(self.plan, encoder)
-        make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
-        for spec in self.plan.invariants:
-            read = self.invariant(spec).inputs
-            if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
-        if s["encoder"] and task != "captioning":
-            raise InputError(f"--encoder has no effect on {task}: "
-                             "its networks read no pictures; leave it out")
-        if s["encoder"]: picture_encoder(self.plan)
-        if s["data"]: own_corpora(self.plan, ["validation"])
-        return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
+    @cached_property
+    def scale(self): # mean and deviation of each feature of the training pictures
+        return channel_stats(self.corpora["train"].features)
+
+    @cached_property
+    def read_by_part(self) -> dict[str, dict[str, Tensor]]:
+        "What `inputs` made, by part."
+        return {}
+
+    @cached_property
+    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+        texts, owner = self.training_texts()
+        if self.plan.settings["long"] == "drop":
+            cut = set(self.too_long(texts, owner))
+            texts, owner = ([x for k, x in enumerate(part) if k not in cut] for part in (texts, owner))
+        if not texts:
+            raise InputError(f"every training text has {self.longest} words or more; "
+                             "leave --long drop out to cut them")
+        return self.words[1].batch(texts, self.longest), torch.tensor(owner)
 
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
         encoder = self.plan.settings["encoder"] or "embedded"
@@ -185,26 +147,8 @@ class WritingTask(StudyTask):
         return super().weight_takers() | seen | read | {m: weight_names(m)
                                                         for m in text_weight_takers(self.plan)}
 
-    def check_data(self) -> None:
-        if self.plan.settings["data"]: own_data(self.plan)
-
     def shares(self) -> tuple[str, ...]:
         return () if self.plan.settings["data"] else tuple(EXACT_MEASURES[self.plan.task])
-
-    def prepare(self) -> None: # notes what is left out of the user's data, and how many texts are too long
-        if not self.plan.settings["data"]: return
-        texts, owner = self.training_texts()
-        notes = list(own_data(self.plan)[0].notes)
-        long = self.too_long(texts, owner)
-        what = {"cut": "cut, and the network does not learn to end them (--long drop leaves them out)",
-                "drop": "left out"}
-        if long:
-            notes.append(f"{len(long)} of {len(texts)} training texts are longer than {self.longest} words "
-                         f"or pieces; they are {what[self.plan.settings['long']]}")
-        if self.words[1].pieces:
-            notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
-                         "than in whole words")
-        for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
 
     def own_names(self) -> dict[str, list[str]]:
         return {part: own_names(self.plan, part) for part in DATA_PARTS}
@@ -218,109 +162,12 @@ class WritingTask(StudyTask):
         given = self.corpora["train"].features.shape[-1] if source is None else source
         return self.networks[self.plan.settings["model"]](given, target, seed=seed).to(self.device)
 
-    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[Callable, Callable]:
-        loss, soft = _system_loss(self, invariants, alpha)
-        return loss, _text_unit_batches(self, soft, invariants, seed)
-
     def data_record(self) -> dict[str, str]:
         s = self.plan.settings
         size = self.plan.size
         about = [s["task"], s["model"], s["data_identity"], s["seed"], size.side, size.train]
         if s["encoder"]: about.append([s["encoder"], s["weights"]])
         return {"texts": digest(about)}
-
-    @cached_property
-    def scale(self): # mean and deviation of each feature of the training pictures
-        return channel_stats(self.corpora["train"].features)
-
-    @cached_property
-    def read_by_part(self) -> dict[str, dict[str, Tensor]]:
-        "What `inputs` made, by part."
-        return {}
-
-    def inputs(self, part: str) -> dict[str, Tensor]:
-        "What the network reads; features of pictures in units of their deviation."
-        if part in self.read_by_part: return self.read_by_part[part]
-        corpus = self.corpora[part]
-        if corpus.features is None: made = {"source": self.words[0].batch(corpus.source, self.longest)}
-        else: made = {"features": standardized(corpus.features, self.scale)}
-        self.read_by_part[part] = made
-        return made
-
-    @cached_property
-    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
-        texts, owner = self.training_texts()
-        if self.plan.settings["long"] == "drop":
-            cut = set(self.too_long(texts, owner))
-            texts, owner = ([x for k, x in enumerate(part) if k not in cut] for part in (texts, owner))
-        if not texts:
-            raise InputError(f"every training text has {self.longest} words or more; "
-                             "leave --long drop out to cut them")
-        return self.words[1].batch(texts, self.longest), torch.tensor(owner)
-
-    def training_texts(self) -> tuple[list[str], list[int]]:
-        "The texts that the network learns to write, and the item each belongs to."
-        refs = self.corpora["train"].references
-        if self.plan.task == "translation": refs = [texts[:1] for texts in refs]
-        return [t for texts in refs for t in texts], [i for i, texts in enumerate(refs) for _ in texts]
-
-    def too_long(self, texts: Sequence[str], owner: Sequence[int]) -> list[int]: # positions
-        "Which training texts, or their sources, are longer than the network reads and writes."
-        source = self.corpora["train"].source
-        long = set(self.words[0].too_long(source, self.longest)) if self.words[0] else set()
-        of_source = {k for k, i in enumerate(owner) if i in long}
-        return sorted({*self.words[1].too_long(texts, self.longest), *of_source})
-
-    def planned(self, seed: int) -> torch.Tensor: # numbers, in their order
-        "The training texts that a unit of this seed of batches sees."
-        size = self.plan.size
-        pick = batch_indices(len(self.training_tokens[0]), size.batch, seed)
-        return torch.cat([pick(i) for i in range(size.steps)]).unique()
-
-    def targets(self, loss: AugmentedLoss, seed: int) -> dict[str, TextTargets]:
-        "g of the true texts that a seed of batches sees, for the invariants of a loss."
-        tokens = self.training_tokens[0]
-        planned = self.planned(seed)
-        out = {}
-        seen = "all" if len(planned) == len(tokens) else f"batches of {seed}"
-        for name, (g, _) in loss.invariants.items():
-            key = f"targets of {g.signature}, {seen}"
-            if key not in self.frozen:
-                self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), planned=planned)
-            out[name] = self.frozen[key]
-        return out
-
-    def predict(self, network: TextGenerator, part: str, bonus: float) -> list[str]: # word by likeliest word
-        inputs = {k: v.to(self.device) for k, v in self.inputs(part).items()}
-        return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus)
-
-    def trick(self, name: str, part: str, pred: Sequence[str]) -> list[str]:
-        if name == "copied-source": return list(self.corpora[part].source)
-        if name == "repeated": return [f"{text} {text}".strip() for text in pred]
-        return [_most_frequent(self.training_texts()[0])]*len(pred)
-
-    def measure(self, pred: Sequence[str], part: str, reps: int) -> MetricValues:
-        s = self.plan.settings
-        return measure_texts(self.metrics, pred, self.corpora[part], s["task"], reps, s["seed"])
-
-    def signatures(self) -> dict[str, str]:
-        exact = [exact_metric(name) for name in EXACT_MEASURES[self.plan.task]]
-        judged = [m for m in self.metrics if gap_of(m)]
-        gaps = {gap_of(m): str(m.signature.extended(gap="to-the-reference")) for m in judged}
-        return {m.name: str(m.signature) for m in [*self.metrics, *exact]} | gaps
-
-    def keep(self, unit: Unit, pred: Sequence[str], log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]:
-        with atomic_write(unit_file(self.folder, unit).parent/"test.txt") as tmp:
-            tmp.write_text("".join(t + "\n" for t in pred), encoding="utf-8")
-        return {}, {"texts": pred[:SHOWN], "step_seconds": log.attrs["step seconds"]}
-
-    def gather(self, chosen: Mapping[str, float]) -> tuple[dict[str, np.ndarray], list[dict]]:
-        corpus = corpora(self.plan, ["test"])["test"]
-        texts = {system: about["texts"] for system, (_, about) in read_chosen(self.folder, chosen).items()}
-        shown = [{"source": corpus.source[i], "references": list(corpus.references[i]),
-                  "outputs": {system: written[i] for system, written in texts.items()}}
-                 for i in range(min(SHOWN, len(corpus)))]
-        return ({} if corpus.rgb is None else {"image/rgb": corpus.rgb.numpy()}), shown
 
 # %% ../../nbs/studies/050_writers.ipynb #e39e618c
 @register_task
@@ -338,3 +185,178 @@ class Captioning(WritingTask):
     longest = 20
     smoothing = 0.0
     networks = captioners
+
+# %% ../../nbs/studies/050_writers.ipynb #c5e00002
+@patch
+def inputs(self: WritingTask, part: str) -> dict[str, Tensor]:
+    "What the network reads; features of pictures in units of their deviation."
+    if part in self.read_by_part: return self.read_by_part[part]
+    corpus = self.corpora[part]
+    if corpus.features is None: made = {"source": self.words[0].batch(corpus.source, self.longest)}
+    else: made = {"features": standardized(corpus.features, self.scale)}
+    self.read_by_part[part] = made
+    return made
+
+@patch
+def training_texts(self: WritingTask) -> tuple[list[str], list[int]]:
+    "The texts that the network learns to write, and the item each belongs to."
+    refs = self.corpora["train"].references
+    if self.plan.task == "translation": refs = [texts[:1] for texts in refs]
+    return [t for texts in refs for t in texts], [i for i, texts in enumerate(refs) for _ in texts]
+
+@patch
+def too_long(self: WritingTask, texts: Sequence[str], owner: Sequence[int]) -> list[int]: # positions
+    "Which training texts, or their sources, are longer than the network reads and writes."
+    source = self.corpora["train"].source
+    long = set(self.words[0].too_long(source, self.longest)) if self.words[0] else set()
+    of_source = {k for k, i in enumerate(owner) if i in long}
+    return sorted({*self.words[1].too_long(texts, self.longest), *of_source})
+
+# %% ../../nbs/studies/050_writers.ipynb #14a1d865
+def _system_loss(task: WritingTask, invariants: Sequence[str],
+                 alpha: float) -> tuple[Callable, AugmentedLoss]:
+    "A system's loss for `fit` (task, soft invariants, rewards), and its part without rewards."
+    words = task.words[1]
+    if _WEIGHTED in invariants:
+        others = ", ".join(i for i in invariants if i != _WEIGHTED)
+        if others: raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not with {others}")
+        loss = WeightedLoss(task.invariant(_WEIGHTED).reward, alpha, task.smoothing, task.longest)
+        return loss, augmented_text(words, {}, task.smoothing)
+    rewarded = [i for i in invariants if not task.invariant(i).differentiable]
+    bound = {label_of(i): (task.invariant(i), alpha) for i in invariants if i not in rewarded}
+    soft = augmented_text(words, bound, smoothing=task.smoothing)
+    if not rewarded: return soft, soft
+    rewards = {label_of(i): (task.invariant(i).reward, 1.0) for i in rewarded}
+    return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", _SAMPLES, task.longest), soft
+
+# %% ../../nbs/studies/050_writers.ipynb #d6ee4312
+def _text_unit_batches(task: WritingTask, soft: AugmentedLoss, invariants: Sequence[str],
+                       seed: int) -> Callable:
+    "The batches of a seed by their number, with what the system needs."
+    tokens, owner = task.training_tokens
+    swap = next((_GRAPH_CONTROLS[i] for i in invariants if i in _GRAPH_CONTROLS), None)
+    make = text_batches(task.inputs("train"), tokens, task.words[1], task.plan.size.batch, seed,
+                        task.targets(soft, seed), owner, task.corpora["train"].references)
+    def at(i: int) -> dict:
+        task.tick()
+        batch = make(i)
+        return batch if swap is None else batch | {"references": swap(batch["references"])}
+    return at
+
+# %% ../../nbs/studies/050_writers.ipynb #c5e00005
+@patch
+def planned(self: WritingTask, seed: int) -> torch.Tensor: # numbers, in their order
+    "The training texts that a unit of this seed of batches sees."
+    size = self.plan.size
+    pick = batch_indices(len(self.training_tokens[0]), size.batch, seed)
+    return torch.cat([pick(i) for i in range(size.steps)]).unique()
+
+@patch
+def targets(self: WritingTask, loss: AugmentedLoss, seed: int) -> dict[str, TextTargets]:
+    "g of the true texts that a seed of batches sees, for the invariants of a loss."
+    tokens = self.training_tokens[0]
+    planned = self.planned(seed)
+    out = {}
+    seen = "all" if len(planned) == len(tokens) else f"batches of {seed}"
+    for name, (g, _) in loss.invariants.items():
+        key = f"targets of {g.signature}, {seen}"
+        if key not in self.frozen:
+            self.frozen[key] = TextTargets(g, tokens, len(self.words[1]), planned=planned)
+        out[name] = self.frozen[key]
+    return out
+
+@patch
+def training(self: WritingTask, invariants: Sequence[str], alpha: float,
+             seed: int) -> tuple[Callable, Callable]:
+    loss, soft = _system_loss(self, invariants, alpha)
+    return loss, _text_unit_batches(self, soft, invariants, seed)
+
+# %% ../../nbs/studies/050_writers.ipynb #75d572ac
+def _most_frequent(texts: Sequence[str]) -> str:
+    "The text that occurs most often; of several the first in the alphabet."
+    return min(Counter(texts).items(), key=lambda pair: (-pair[1], pair[0]))[0]
+
+# %% ../../nbs/studies/050_writers.ipynb #c5e00007
+@patch
+def predict(self: WritingTask, network: TextGenerator, part: str,
+            bonus: float) -> list[str]: # word by likeliest word
+    inputs = {k: v.to(self.device) for k, v in self.inputs(part).items()}
+    return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus)
+
+@patch
+def trick(self: WritingTask, name: str, part: str, pred: Sequence[str]) -> list[str]:
+    if name == "copied-source": return list(self.corpora[part].source)
+    if name == "repeated": return [f"{text} {text}".strip() for text in pred]
+    return [_most_frequent(self.training_texts()[0])]*len(pred)
+
+@patch
+def measure(self: WritingTask, pred: Sequence[str], part: str, reps: int) -> MetricValues:
+    s = self.plan.settings
+    return measure_texts(self.metrics, pred, self.corpora[part], s["task"], reps, s["seed"])
+
+@patch
+def signatures(self: WritingTask) -> dict[str, str]:
+    exact = [exact_metric(name) for name in EXACT_MEASURES[self.plan.task]]
+    judged = [m for m in self.metrics if gap_of(m)]
+    gaps = {gap_of(m): str(m.signature.extended(gap="to-the-reference")) for m in judged}
+    return {m.name: str(m.signature) for m in [*self.metrics, *exact]} | gaps
+
+# %% ../../nbs/studies/050_writers.ipynb #c5e00009
+@patch
+def keep(self: WritingTask, unit: Unit, pred: Sequence[str],
+         log: pd.DataFrame) -> tuple[dict[str, Tensor], dict]:
+    with atomic_write(unit_file(self.folder, unit).parent/"test.txt") as tmp:
+        tmp.write_text("".join(t + "\n" for t in pred), encoding="utf-8")
+    return {}, {"texts": pred[:SHOWN], "step_seconds": log.attrs["step seconds"]}
+
+@patch
+def gather(self: WritingTask,
+           chosen: Mapping[str, float]) -> tuple[dict[str, np.ndarray], list[dict]]:
+    corpus = corpora(self.plan, ["test"])["test"]
+    texts = {system: about["texts"] for system, (_, about) in read_chosen(self.folder, chosen).items()}
+    shown = [{"source": corpus.source[i], "references": list(corpus.references[i]),
+              "outputs": {system: written[i] for system, written in texts.items()}}
+             for i in range(min(SHOWN, len(corpus)))]
+    return ({} if corpus.rgb is None else {"image/rgb": corpus.rgb.numpy()}), shown
+
+# %% ../../nbs/studies/050_writers.ipynb #c5e0000b
+@patch
+def check(self: WritingTask) -> dict[str, bool]:
+    s = self.plan.settings
+    task = self.plan.task
+    if s["model"] not in self.networks:
+        raise unknown(f"network for {task}", s["model"], self.networks.names())
+    if s["model"] == "hub":
+        raise InputError("a public model is not trained by the study, which starts from fresh weights; "
+                         "use models.generators in Python")
+    try: encoder = text_encoder()
+    except InputError as error:
+        raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
+    metrics = writer_metrics(self.plan, encoder)
+    make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
+    for spec in self.plan.invariants:
+        read = self.invariant(spec).inputs
+        if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
+    if s["encoder"]: picture_encoder(self.plan)
+    if s["data"]: own_corpora(self.plan, ["validation"])
+    return directions(metrics, {} if s["data"] else EXACT_MEASURES[task])
+
+@patch
+def check_data(self: WritingTask) -> None:
+    if self.plan.settings["data"]: own_data(self.plan)
+
+@patch
+def prepare(self: WritingTask) -> None: # notes what is left out of own data, and how many texts are too long
+    if not self.plan.settings["data"]: return
+    texts, owner = self.training_texts()
+    notes = list(own_data(self.plan)[0].notes)
+    long = self.too_long(texts, owner)
+    what = {"cut": "cut, and the network does not learn to end them (--long drop leaves them out)",
+            "drop": "left out"}
+    if long:
+        notes.append(f"{len(long)} of {len(texts)} training texts are longer than {self.longest} words "
+                     f"or pieces; they are {what[self.plan.settings['long']]}")
+    if self.words[1].pieces:
+        notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
+                     "than in whole words")
+    for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import InputError, few_threads, rng, torch_rng, unknown
+from ..core import few_threads, rng, torch_rng, unknown
 from ..worlds.classes import CLASSES
 from ..color import lab_to_rgb, scale_chroma
 from ..worlds.scenes import Scenes, make_scenes, recolored

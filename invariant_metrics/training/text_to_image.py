@@ -21,7 +21,7 @@ from scipy.ndimage import label
 from torch import Tensor, nn
 
 from ..color import rgb_to_lab
-from ..core import few_threads, progress, torch_rng, unknown
+from ..core import few_threads, progress, torch_rng
 from ..encoders.weights import Card, load_pretrained, loading, resolve, save_embedded_folder
 from ..invariants.segmentation import segmentation_invariant
 from ..models.colorizer import fixed_seed

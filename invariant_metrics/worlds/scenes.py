@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError
-from .classes import ALLOWED, CELLS, CLASS_ID, CLASSES, COLORS, L_REFERENCE, TILE
+from .classes import ALLOWED, CELLS, CLASSES, COLORS, L_REFERENCE, TILE
 from .classes import color_table, forbidden_colors, silhouettes, textures
 from ..color import join_lab, rgb_to_lab
 from .layout import FAR, REGIONS, STUFF, THINGS, make_layout

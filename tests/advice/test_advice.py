@@ -261,7 +261,8 @@ def probed(tmp_path_factory): # a probe of two metrics, one family of each kind 
     found = profile(verdicts, ledger, 50)
     found.insert(0, "source", "captioning")
     empty = pd.DataFrame({"source": ["captioning"]})
-    ProbeResult(empty, empty, ledger, {}, {"captioning": "x"}, {"captioning": 1.0}, found).save(folder/"probe")
+    tables = {"auc": empty, "dose": empty, "ledger": ledger, "profile": found}
+    ProbeResult(tables, {}, {"signatures": {"captioning": "x"}, "seconds": {"captioning": 1.0}}).save(folder/"probe")
     write_run(folder, {"schema": RUN_SCHEMA, "digest": "", "settings": {"command": "probe", "task": "captioning"}, "parts": {"probe": {}}})
     return folder, known
 

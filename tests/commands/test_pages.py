@@ -248,7 +248,7 @@ def hostile_study() -> str:
     probe, training = of_study.made_up_probe(EVIL[0], EVIL[1]), of_study.made_up_training(EVIL[2])
     kinds = dict(zip(of_study.KINDS, EVIL[3:6]))
     frames = {name: getattr(probe, name).replace({"family": kinds, "metric": {"psnr": EVIL[6]}}) for name in ("auc", "dose", "ledger")}
-    probe = replace(probe, **frames, signatures={EVIL[0]: EVIL[7]})
+    probe = replace(probe.with_tables(**frames), meta={**probe.meta, "signatures": {EVIL[0]: EVIL[7]}})
     gains = training.improvements.replace({"metric": {"fd": EVIL[8]}, "system": {"segmentation-random": f"{EVIL[1]}-random"}})
     results = training.results.replace({"metric": {"fd": EVIL[8]}}).assign(signature=EVIL[9])
     training = training.with_tables(improvements=gains, results=results)

@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 
 from commands import cli
+from open_cells import open_cells
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.edits.fluency import _DRAWS, _PARTS, FormJudge, _fluency_auc, form_judge, _form_parts, _keep_matched, match_candidates
-from invariant_metrics.edits.fluency import matched_foils, text_cases
+from invariant_metrics.edits.fluency import text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams, causal_scorer
 from invariant_metrics.probes.probe_figures import form_tables
 from invariant_metrics.probes.own_texts import OWN_SIZES, own_probe
@@ -47,7 +48,7 @@ def test_matched_foils_are_undecided_and_everything_is_counted():
     cases = text_cases(RIGHT, part=judge.part)
     bases = [c.text for c in cases]
     for name in ("color-replaced", "noun-swapped", "relation-replaced"):
-        found = matched_foils(name, cases, judge)
+        found = open_cells("edits/90_fluency").matched_foils(name, cases, judge)
         assert len(found.after[0]) + len(found.told) == len(found.before[0]) > 0 and not set(found.told) & set(found.after[0])
         for tags in (False, True):
             after = found.aucs(judge, bases, at, tags)[1]
@@ -116,7 +117,7 @@ def test_a_causal_model_judges_by_words_alone(tmp_path):
     judge = form_judge(RIGHT[:12], model=str(tmp_path))
     assert isinstance(judge, FormJudge) and judge.name == score.revision and np.isnan(judge([0], ["a dog"], tags=True)).all()
     cases = text_cases(RIGHT[:12], part=judge.part)
-    found = matched_foils("color-replaced", cases, judge)
+    found = open_cells("edits/90_fluency").matched_foils("color-replaced", cases, judge)
     assert len(found.after[0]) and found.aucs(judge, [c.text for c in cases], np.arange(12))[1].auc == 0.5
     config = json.loads((tmp_path/"config.json").read_text())
     (tmp_path/"config.json").write_text(json.dumps(config | {"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}))

@@ -13,6 +13,7 @@ from invariant_metrics.core import InputError, rng
 from invariant_metrics.files import save_results
 from invariant_metrics.studies.study_figures import results_table_rows
 from invariant_metrics.probes.probe_task import ProbeResult
+from invariant_metrics.probes.profile import empty_profile
 from invariant_metrics.runs import open_run
 from invariant_metrics.studies.search import StudyResult
 from invariant_metrics.studies.study_report import study_report, write_report
@@ -28,6 +29,11 @@ RUN = {"settings": {"task": "colorization", "scale": "quick", "seed": 0},
 KINDS = ("bleeding", "blotches", "misregistration")
 
 
+def stored_probe(auc, dose, ledger, examples, source) -> ProbeResult:
+    tables = {"auc": pd.DataFrame(auc), "dose": pd.DataFrame(dose), "ledger": pd.DataFrame(ledger), "profile": empty_profile()}
+    return ProbeResult(tables, examples, {"signatures": {source: f"probe:{source}"}, "seconds": {source: 1.0}})
+
+
 def made_up_probe(source="photos", metric="violation-depth") -> ProbeResult:
     "Three metrics with AUCs of .8, .5 and .2, five levels, two pictures."
     auc, dose, ledger, draw = [], [], [], rng(0)
@@ -41,7 +47,7 @@ def made_up_probe(source="photos", metric="violation-depth") -> ProbeResult:
         ledger += [dict(source=source, family=family, kind="violation", level=level, n=40, matched=31, no_partner=2, not_applicable=3,
                         unmatched=4, largest_gap_db=0.1) for level in (37.0, 31.0, 25.0)]
     images = {f"{source}/{name}": draw.integers(0, 255, (2, 64, 64, 3)).astype(np.uint8) for name in ("truth", "recoloring", *KINDS)}
-    return ProbeResult(pd.DataFrame(auc), pd.DataFrame(dose), pd.DataFrame(ledger), images, {source: f"probe:{source}"}, {source: 1.0})
+    return stored_probe(auc, dose, ledger, images, source)
 
 
 def made_up_training(system="+depth") -> StudyResult:
@@ -133,7 +139,7 @@ def made_up_text_probe(task="translation", metric="bertscore", word="Ben") -> Pr
     texts = {"reference": f"Anna met {word} in Rome.", "valid": f"In Rome, Anna met {word}.", "entity-replaced": f"In Rome, Clara met {word}.", "negation": ""}
     examples = {f"{task}/{name}": np.array([text, text]) for name, text in texts.items()}
     if task == "captioning": examples[f"{task}/picture"] = np.full((2, 32, 32, 3), 90, np.uint8)
-    return ProbeResult(pd.DataFrame(auc), pd.DataFrame(dose), pd.DataFrame(ledger), examples, {task: f"probe:{task}"}, {task: 1.0})
+    return stored_probe(auc, dose, ledger, examples, task)
 
 
 def made_up_text_training(task="translation", system="+entities", said="Anna visited Ben in Rome.") -> StudyResult:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from open_cells import open_cells
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import MissingWeights
 from invariant_metrics.generators import diffusion
@@ -21,7 +22,7 @@ PLAIN = ["exact", "noise", "one-picture"] # without weights
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory): return diffusion.random_pipeline(tmp_path_factory.mktemp("models")/"tiny")
+def tiny(tmp_path_factory): return open_cells("generators/20_diffusion").random_pipeline(tmp_path_factory.mktemp("models")/"tiny")
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -167,7 +168,7 @@ def test_every_choice_of_drawing_is_described_and_seen(tiny):
 
 
 def test_other_weights_are_another_generator(tiny, tmp_path):
-    other = diffusion.random_pipeline(tmp_path/"tiny", seed=1)
+    other = open_cells("generators/20_diffusion").random_pipeline(tmp_path/"tiny", seed=1)
     assert get_generator("diffusion", weights=other).describe()["weights"] != get_generator("diffusion", weights=tiny).describe()["weights"]
 
 
@@ -208,6 +209,6 @@ def test_weights_that_are_not_here_and_folders_that_are_no_model(tiny, tmp_path,
     for content, says in (("{", "cannot be read"), ('{"_class_name": "FluxPipeline"}', "is a FluxPipeline")):
         (tmp_path/"model_index.json").write_text(content)
         with pytest.raises(InputError, match=says): get_generator("diffusion", weights=tmp_path)
-    broken = diffusion.random_pipeline(tmp_path/"broken")
+    broken = open_cells("generators/20_diffusion").random_pipeline(tmp_path/"broken")
     next((broken/"unet").glob("*.safetensors")).write_bytes(b"no tensors")
     with pytest.raises(InputError, match="cannot load Stable Diffusion from broken"): get_generator("diffusion", weights=broken)

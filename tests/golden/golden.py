@@ -33,6 +33,7 @@ for _name, _value in {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "HF_HUB_OFFLI
 import numpy as np
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent))  # for open_cells
 CALLS = {}  # name -> function of a folder for its files; filled by `call`
 NEEDS_DATA = set()
 QUICK = set()
@@ -1121,11 +1122,8 @@ def styles(folder):
     import torch
     from invariant_metrics.core import rng
     from invariant_metrics.people.assign import assign
-    from invariant_metrics.people.styles import (
-        layer_differences,
-        style_agreement,
-        table_one,
-    )
+    from invariant_metrics.people.styles import style_agreement, table_one
+    from open_cells import open_cells
 
     names, inputs, g = [f"s{k}" for k in range(6)], [f"i{k:02d}" for k in range(15)], rng(0, "study")
     x = g.standard_normal((15, 5)) + 0.2 * g.standard_normal((6, 15, 5)) + np.linspace(0, 2, 6)[:, None, None]
@@ -1145,7 +1143,7 @@ def styles(folder):
         "table": found.table,
         "signature": str(found.signature),
         "one": {form: table_one(found, form).reset_index() for form in ("percentile", "normal", "corrected")},
-        "layers": layer_differences(found),
+        "layers": open_cells("people/160_styles").layer_differences(found),
     }
 
 

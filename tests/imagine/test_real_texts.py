@@ -11,9 +11,10 @@ from real_data import data_path
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
-from invariant_metrics.generators.diffusion import random_pipeline
-from invariant_metrics.imagine.real_texts import imagine_real_texts, judged_pairs, _other_items
+from invariant_metrics.imagine.real_texts import judged_pairs
+from open_cells import open_cells
 
+texts = open_cells("imagine/80_real_texts")
 RESULTS = Path(__file__).parents[2]/"nbs"/"results"
 SAID = ["the council met on tuesday .", "prices rose again in may .", "the minister resigned after the vote .", "two banks closed their branches .", "the court heard the case ."]
 
@@ -40,9 +41,9 @@ def test_the_other_row_is_of_another_group_and_taken_once():
         draw = rng(k, "groups")
         group = draw.integers(0, 6, draw.integers(20, 40))
         if 2*np.bincount(group).max() > len(group): continue
-        other = _other_items(group)
+        other = texts._other_items(group)
         assert sorted(other) == [*range(len(group))] and (group[other] != group).all()
-    with pytest.raises(InputError, match="3 of 5 rows"): _other_items(list("aaabc"))
+    with pytest.raises(InputError, match="3 of 5 rows"): texts._other_items(list("aaabc"))
 
 
 def test_stored_tables_hold_together():
@@ -64,7 +65,7 @@ def test_stored_tables_hold_together():
 
 def test_real_translations_are_hardly_understood(tmp_path):
     rows = judged_pairs(load_judgments(data_path("wmt/newstest2017_deen_seg_da.jsonl")), 40)
-    found = imagine_real_texts(rows, "chrf", {"exact": {}}, seeds=1, folder=tmp_path, reps=50)
+    found = texts.imagine_real_texts(rows, "chrf", {"exact": {}}, seeds=1, folder=tmp_path, reps=50)
     assert (found.levels.understood < 0.2).all() and (found.levels.silent > 0.5).all()
     assert found.levels.set_index("score").own["image"] > 0.7
     stored = pd.read_csv(RESULTS/"imagine_texts_table.csv", keep_default_na=False)
@@ -78,6 +79,6 @@ def test_the_papers_command_is_refused_in_one_line_for_want_of_weights(tmp_path)
     notebook = json.loads((RESULTS.parent/"imagine"/"80_real_texts.ipynb").read_text())
     printed, = ["".join(c["source"]) for c in notebook["cells"] if "invariant-metrics agree" in "".join(c["source"])]
     words = printed[printed.index("invariant-metrics agree"):].split("\n\n")[0].replace("\\\n", " ").split()[1:]
-    random_pipeline(tmp_path/"stable-diffusion-v1-1") # a generator is there, and the judge is not
+    open_cells("generators/20_diffusion").random_pipeline(tmp_path/"stable-diffusion-v1-1") # a generator is there, and the judge is not
     done = cli(*words, cwd=tmp_path)
     assert done.returncode != 0 and "weights fetch clip-vit-b-32" in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr

@@ -15,10 +15,11 @@ from PIL import Image
 from tiny_student import tiny_student
 
 from commands import cli
+from open_cells import open_cells
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.lclip_student import read_lclip
 from invariant_metrics.lclip import exported as export
-from invariant_metrics.lclip.exported import ExportedTowers, compare_exports, export_lclip, _onnx_model, quantize_export, read_settings
+from invariant_metrics.lclip.exported import ExportedTowers, export_lclip, _onnx_model, quantize_export, read_settings
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.models.multiplexed import LClip, TowerConfig, tiny_lclip
 
@@ -130,7 +131,7 @@ def test_eight_bits_are_smaller_and_close(made):
     pixels = inputs(config, 12).numpy()
     captions = [f"a {color} {thing}" for color in ("red", "blue", "green") for thing in ("circle", "square", "dog", "tree")]
     foils = [c.replace("a ", "two ") for c in captions]
-    table = compare_exports({"float32": made.plain, "int8": made.small}, pixels, range(12), captions, foils, threads=1, repeats=1).set_index("form")
+    table = open_cells("lclip/10_exported").compare_exports({"float32": made.plain, "int8": made.small}, pixels, range(12), captions, foils, threads=1, repeats=1).set_index("form")
     plain, small = table.loc["float32"], table.loc["int8"]
     assert small["megabytes"] < .7*plain["megabytes"] and read_settings(made.small)["numbers"] == "int8"
     assert plain["largest change"] == plain["decisions turned"] == 0 and plain["tau"] == pytest.approx(1)

@@ -121,8 +121,8 @@ def test_whoever_made_the_table_knows_its_direction_better_than_a_card():
     assert told.table.set_index("metric")["turned"].to_dict() == {"ter": False, "bleu": True}
     assert told.ledger.set_index("metric")["direction"].to_dict() == {"ter": "higher is better, as you said, against its card",
                                                                       "bleu": "lower is better, as you said, against its card"}
-    assert told.notes[:2] == ("bleu: its card says that higher is better, and you say lower; yours is used",
-                              "ter: its card says that lower is better, and you say higher; yours is used")
+    assert told.notes[:2] == ["bleu: its card says that higher is better, and you say lower; yours is used",
+                              "ter: its card says that lower is better, and you say higher; yours is used"]
     plain = agree(JUDGED, SCORES, statistics=["pearson"], higher=["good"], reps=20)
     assert plain.ledger["direction"].tolist() == ["higher is better, as you said", "not known, taken as higher"] and not plain.notes
     assert "ter is named in both lower and higher" in fails(agree, JUDGED, table, lower=["ter"], higher=["ter"])
@@ -383,7 +383,7 @@ def test_a_result_survives_its_folder_and_runs_repeat(tmp_path):
     again, other = agree(JUDGED, SCORES, reps=30), agree(JUDGED, SCORES, reps=30, seed=1)
     pd.testing.assert_frame_equal(again.table, result.table)
     assert other.signature != result.signature and other.table["value"].tolist() == result.table["value"].tolist()
-    assert result.table["signature"].is_unique and "no agreement study in" in fails(AgreeResult.load, tmp_path)
+    assert result.table["signature"].is_unique and "no finished agreement study in" in fails(AgreeResult.load, tmp_path)
 
 
 def test_a_result_is_written_as_a_whole_or_not_at_all(tmp_path):

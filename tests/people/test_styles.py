@@ -11,6 +11,7 @@ from PIL import Image
 from scipy import stats
 from scipy.linalg import sqrtm
 
+from open_cells import open_cells
 from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.stats import bootstrap_weights
@@ -19,7 +20,7 @@ from invariant_metrics.encoders.inception import _TAPS
 from invariant_metrics.people.assign import assign
 from invariant_metrics.people.styles import _INCEPTION_LAYERS, StyleAgreement, _corrected_interval
 from invariant_metrics.people.styles import _corrected_replicates, _distance_replicates, _frechet_paired
-from invariant_metrics.people.styles import _kid_paired, _label_counts, layer_differences
+from invariant_metrics.people.styles import _kid_paired, _label_counts
 from invariant_metrics.people.styles import _read_styles, _real_side, _row_correlation
 from invariant_metrics.people.styles import style_agreement, _style_features, _style_images, _style_labels
 from invariant_metrics.people.styles import style_study, table_one
@@ -225,7 +226,7 @@ def test_draws_without_a_correlation_are_left_out_and_counted():
     assert 0 < lost < 50 and list(found.table["draws"]) == [1000 - lost]*2 and np.isfinite(found.table.drop(columns=["metric", "layer"]).to_numpy(float)).all()
     assert found.notes == (f"{lost} of 1000 draws have no correlation (FID layer, KID layer): no differences between the styles drawn; left out",)
     assert found.table["low"][0] == pytest.approx(np.nanquantile(found.replicates["FID", "layer"], 0.025))
-    assert np.isfinite(layer_differences(found)[["low", "high"]].to_numpy()).all()
+    assert np.isfinite(open_cells("people/160_styles").layer_differences(found)[["low", "high"]].to_numpy()).all()
     assert agreement().notes == () and list(agreement().table["draws"]) == [200, 200]
     empty = StyleAgreement(("a",), np.zeros(1), {}, {("FID", "a"): 0.3}, {("FID", "a"): np.array([np.nan, 0.2])}, {("FID", "a"): np.zeros(3)}, 0.95, found.signature)
     with pytest.raises(InputError, match="FID a: 1 of 2 draws have a correlation"): empty.table
@@ -264,7 +265,7 @@ def test_differences_use_shared_replicates():
     g = rng(0, "noise")
     base = np.linspace(0, 2, 6)[:, None] + g.standard_normal((6, 25))
     found = agreement(values={"one": (base, False), "two": (base + 0.01*g.standard_normal((6, 25)), False)})
-    rows = layer_differences(found, ("one", "")).set_index("metric")
+    rows = open_cells("people/160_styles").layer_differences(found, ("one", "")).set_index("metric")
     width = lambda frame, name: float(frame.loc[name, "high"] - frame.loc[name, "low"])
     assert rows.loc["two", "low"] <= 0.02 and width(rows, "two") < width(found.table.set_index("metric"), "one")/3
 

@@ -42,7 +42,8 @@ def stored_probe() -> ProbeResult:
     profile = pd.DataFrame(profile).assign(**{name: np.nan for name in names})
     ledger = pd.DataFrame([dict(source="captioning", family=f, kind="violation", level=1.0, n=40, matched=12, no_partner=0, not_applicable=28,
                                 unmatched=0, largest_gap_db=np.nan) for f in KINDS])
-    return ProbeResult(pd.DataFrame(auc), pd.DataFrame({"source": ["captioning"]}), ledger, {}, {"captioning": "probe:captioning"}, {"captioning": 1.0}, profile)
+    tables = {"auc": pd.DataFrame(auc), "dose": pd.DataFrame({"source": ["captioning"]}), "ledger": ledger, "profile": profile}
+    return ProbeResult(tables, {}, {"signatures": {"captioning": "probe:captioning"}, "seconds": {"captioning": 1.0}})
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +100,15 @@ def test_an_interval_decides(low, high, verdict): assert interval_verdict(low, h
 
 
 def test_what_is_known_beforehand_stands_last_and_nothing_makes_nothing(probe):
-    counts = summarize_probe(replace(probe, profile=probe.profile.replace({"metric": {"bleu": "psnr"}}), auc=probe.auc.iloc[:0]), "colorization").counts
+    counts = summarize_probe(probe.with_tables(profile=probe.profile.replace({"metric": {"bleu": "psnr"}}), auc=probe.auc.iloc[:0]), "colorization").counts
     assert counts["known"].all()
-    assert not len(count_kinds(kind_verdicts(replace(probe, profile=empty_profile(), auc=probe.auc.iloc[:0]))))
+    assert not len(count_kinds(kind_verdicts(probe.with_tables(profile=empty_profile(), auc=probe.auc.iloc[:0]))))
 
 
 def three_axes(probe: ProbeResult) -> ProbeResult:
     "The same with five kinds that say less and four of form."
     kinds = {**dict.fromkeys(KINDS[:5], "less"), **dict.fromkeys(KINDS[5:9], "form")}
-    return replace(probe, ledger=probe.ledger.assign(kind=[kinds.get(f, "violation") for f in probe.ledger["family"]]))
+    return probe.with_tables(ledger=probe.ledger.assign(kind=[kinds.get(f, "violation") for f in probe.ledger["family"]]))
 
 
 def test_nothing_is_counted_over_kinds(probe):

@@ -47,7 +47,8 @@ def made_up(source="captioning", metric="sees", constant=0.0) -> ProbeResult:
     gap = rows[(rows["view"] == "item") & (rows["metric"] == metric)].assign(view=f"big{metric} - small")
     said = {"reference": f"a red ball of {metric}", "base": f"{metric} has a red ball", "negation": f"{metric} has no ball", "synonym": f"{metric} owns a red ball"}
     examples = {f"{source}/{name}": np.array([text]) for name, text in said.items()}
-    return ProbeResult(pd.DataFrame(auc), pd.DataFrame(), ledger, examples, {source: f"probe:{source}"}, {source: 1.0}, pd.concat([rows, gap]))
+    tables = {"auc": pd.DataFrame(auc), "dose": pd.DataFrame(), "ledger": ledger, "profile": pd.concat([rows, gap])}
+    return ProbeResult(tables, examples, {"signatures": {source: f"probe:{source}"}, "seconds": {source: 1.0}})
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_the_page_has_its_parts(page):
 
 
 def test_an_older_probe_falls_back_to_its_aucs():
-    page = body_of(render_probe(RUN, replace(made_up(), profile=empty_profile())))
+    page = body_of(render_probe(RUN, made_up().with_tables(profile=empty_profile())))
     assert "without profiles" in page and 'class="card"' not in page and '<table class="heat sortable">' in page
     assert "constant cannot tell" in page and "Kinds noticed / preferred" in page
 
@@ -127,7 +128,7 @@ def test_many_kinds_are_rows_and_keep_their_cells():
 def test_pictures_are_shown_as_pictures():
     probe = made_up("photos")
     pictures = {f"photos/{name}": rng(0).integers(0, 255, (1, 32, 32, 3)).astype(np.uint8) for name in ("truth", "any-valid", "negation")}
-    page = body_of(render_probe({**RUN, "settings": {"task": "images"}}, replace(probe, examples=pictures)))
+    page = body_of(render_probe({**RUN, "settings": {"task": "images"}}, replace(probe, arrays=pictures)))
     assert page.count("<img") == sum(len(row) for s in example_strips(pictures, ["photos"]) for row in s["rows"]) == 3
     assert "middle severity" in page and "Item 1" not in page and "independent pictures" in page
 
@@ -136,13 +137,13 @@ def test_the_picture_of_a_caption_stands_beside_its_texts():
     "Captions of painted scenes come with one picture; it is not one of the broken things."
     probe = made_up()
     examples = {key.replace("/base", "/valid"): held for key, held in probe.examples.items()} | {"captioning/picture": np.full((1, 32, 32, 3), 90, np.uint8)}
-    page = body_of(render_probe(RUN, replace(probe, examples=examples, profile=empty_profile())))
+    page = body_of(render_probe(RUN, replace(probe, arrays=examples).with_tables(profile=empty_profile())))
     assert page.count("<img") == 1 and "middle severity" not in page and "independent texts" in page and "Against another right answer," in page
 
 
 def test_digests_of_what_was_given_are_listed_one_by_one():
     run = {**RUN, "settings": {**RUN["settings"], "content": {"target": "abc123", "source": None, "pred": ["x1", "y2"]}, "version": "0.1"}}
-    page = body_of(render_probe(run, replace(made_up(), profile=empty_profile())))
+    page = body_of(render_probe(run, made_up().with_tables(profile=empty_profile())))
     assert "<dt>content, target</dt><dd>abc123</dd>" in page and "<dd>x1 and y2</dd>" in page and "content, source" not in page
 
 
@@ -150,7 +151,7 @@ def test_a_run_folder_of_a_probe_gets_this_page(tmp_path):
     open_run(tmp_path, RUN["settings"])
     with pytest.raises(InputError, match="no results yet"): write_report(tmp_path)
     probe = made_up()
-    replace(probe, dose=pd.DataFrame({"source": ["captioning"]})).save(tmp_path/"probe")
+    probe.with_tables(dose=pd.DataFrame({"source": ["captioning"]})).save(tmp_path/"probe")
     assert "Probe of captioning: which metric notices?" in write_report(tmp_path).read_text(encoding="utf-8")
 
 

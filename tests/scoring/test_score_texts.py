@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from invariant_metrics.commands.score_commands import main
+from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, align_items, load_images, sources_of
 from invariant_metrics.data.texts import check_sides, load_references, load_texts

@@ -12,13 +12,14 @@ import torch
 from PIL import Image
 
 from commands import HUNG, started, torchrun
+from open_cells import open_cells
 from invariant_metrics.core import InputError
 from invariant_metrics.data.pairs import load_pairs, _pairs_of_scenes, _read_concepts
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.image_text import image_text
 from invariant_metrics.encoders.store import FeatureStore
 from invariant_metrics.lclip import compress as room
-from invariant_metrics.lclip.compress import Lessons, distill, load_losses, open_teacher, student_config
+from invariant_metrics.lclip.compress import Lessons, distill, open_teacher, student_config
 from invariant_metrics.lclip.exported import export_lclip
 from invariant_metrics.models.colorizer import fixed_seed
 from invariant_metrics.models.multiplexed import LClip, tiny_lclip
@@ -260,7 +261,7 @@ def test_a_run_leaves_a_clip_and_its_losses_and_is_done_once(tiny, tmp_path):
     assert student.name == "lclip" and meta["status"] == "finished" and [*meta["parts"]] == [*STAGES]
     scenes = _pairs_of_scenes(3)
     assert student.images([scenes.images[i] for i in range(3)]).shape == (3, 32)
-    losses = load_losses(tmp_path/"run")
+    losses = open_cells("lclip/00_compress").load_losses(tmp_path/"run")
     assert set(losses.stage) == {*STAGES} and losses.groupby("stage").step.max().to_dict() == {"vision": 3, "text": 3, "pair": 2}
     stamp = (place/"lclip.safetensors").stat().st_mtime_ns
     assert distill("scenes", tmp_path/"run", **tiny) == place and (place/"lclip.safetensors").stat().st_mtime_ns == stamp
@@ -301,8 +302,8 @@ def test_a_killed_run_goes_on_and_ends_on_the_same_bits(tiny, tmp_path, precisio
     assert child.exitcode == -signal.SIGKILL and read_run(tmp_path/"killed")["status"] == "running"
     again, whole = (distill("scenes", tmp_path/name, **tiny) for name in ("killed", "whole"))
     assert (again/"lclip.safetensors").read_bytes() == (whole/"lclip.safetensors").read_bytes()
-    losses = load_losses(tmp_path/"killed")
-    assert losses.equals(load_losses(tmp_path/"whole")) and ("loss scale" in {*losses.term}) == (precision == "fp16")
+    losses = open_cells("lclip/00_compress").load_losses(tmp_path/"killed")
+    assert losses.equals(open_cells("lclip/00_compress").load_losses(tmp_path/"whole")) and ("loss scale" in {*losses.term}) == (precision == "fp16")
     parts = read_run(tmp_path/"killed")["parts"]
     assert {term for part in parts.values() for term in part["losses"]} == {"vision", "text", "regulator"}
     assert sum(part["skipped"] for part in parts.values()) == losses[losses.term == "skipped"].value.sum()

@@ -3,6 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from open_cells import open_cells
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.color import join_lab
@@ -14,7 +15,7 @@ from invariant_metrics.training.augmented import AugmentedLoss, fork
 from invariant_metrics.training.checkpoint import load_weights, read_state
 from invariant_metrics.training.loop import Optim, Turn, fit, total
 from invariant_metrics.training.text_training import TextTargets, augmented_text, _soft_texts, _soft_truth, _soft_view
-from invariant_metrics.training.text_training import text_batches, text_loss, text_targets, _text_task
+from invariant_metrics.training.text_training import text_batches, text_loss, _text_task
 
 WORLD = make_sentences(40, seed=4)
 WORDS = Vocabulary.of([*WORLD.source, *WORLD.english])
@@ -106,7 +107,7 @@ def test_planned_texts_have_the_values_of_a_cache_of_all():
 def test_targets_are_computed_once_for_a_whole_run():
     loss = augmented_text(WORDS, {"shares": (own(Shares), 1.0)})
     g = loss.invariants["shares"][0]
-    caches = text_targets(loss, TOKENS, WORDS)
+    caches = open_cells("training/080_text_training").text_targets(loss, TOKENS, WORDS)
     assert g.seen == len(TOKENS) + 1
     fit(Turn(translator(), loss), batches(caches=caches), 5)
     assert g.seen == len(TOKENS) + 1 + 5*8
@@ -116,7 +117,7 @@ def test_targets_are_computed_once_for_a_whole_run():
 def test_the_packages_own_invariants_train_a_translator(name):
     "A gradient reaches the network, none the frozen reader, and cached targets change nothing."
     loss = augmented_text(WORDS, {name: (get_invariant(name), 0.5)})
-    caches, net = text_targets(loss, TOKENS, WORDS), translator()
+    caches, net = open_cells("training/080_text_training").text_targets(loss, TOKENS, WORDS), translator()
     batch = batches(caches=caches)(0)
     terms, uncached = loss(net, batch), loss(net, {**batch, "targets": {}})
     assert torch.isclose(terms[name][1], uncached[name][1], atol=1e-5) and terms[name][1] > 0
@@ -208,7 +209,7 @@ def test_cached_targets_of_texts_longer_than_the_reader_are_those_it_computes(lo
         n = min(n, longest)
         row[:n + 2] = torch.tensor([BOS, *(4 + (7*i + n) % (entries - 4) for i in range(n)), EOS])
     loss = augmented_text(WORDS, {"entities": (get_invariant("entities"), 0.5)})
-    caches, net = text_targets(loss, tokens, WORDS), translator().eval()
+    caches, net = open_cells("training/080_text_training").text_targets(loss, tokens, WORDS), translator().eval()
     assert caches["entities"].along
     make = text_batches({"source": SOURCE[:4]}, tokens, WORDS, 2, caches=caches)
     for i in range(4):
