@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 import typer
 
 from ..core import Between, InputError, Signature, package_version, unknown
-from .shell import Result, ResultTable, app, main, records, several_folders
+from .shell import Result, ResultTable, app, records, several_folders
 from ..experiments.command import command, parse_lists
 
 # %% ../../nbs/commands/10_score_commands.ipynb #bd592cb6
