@@ -523,6 +523,7 @@ def _name_after(build: Callable, function: Callable) -> None: # messages and the
 def pixel_metric(
     name: str, higher_is_better: bool | None, *, kind: str = "paired",
     settings: Mapping = {},        # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
+    if_changed: Sequence[str] = (), # options that the signature names only where they are not the default
     notes: Callable | None = None, # (rows, **options) -> lines for the reader of the number
     **card: str,                   # measures, range, inputs, weights, cite
 ) -> Callable:
@@ -530,8 +531,10 @@ def pixel_metric(
     def wrap(function):
         known = _defaults(function, 2 if kind == "paired" else 1)
         def build(device: str = "cpu", **options) -> dict:
+            silent = [k for k in if_changed if options.get(k, known[k]) == known[k]]
+            said = {k: v for k, v in {**settings, **known, **options}.items() if k not in silent}
             return dict(phi=partial(pixels, device=device), compare=partial(function, **options),
-                        signature=Signature.of(metric=name, **{**settings, **known, **options}),
+                        signature=Signature.of(metric=name, **said),
                         notes=partial(notes, **{**known, **options}) if notes else None)
         _name_after(build, function)
         device = inspect.signature(build).parameters["device"]
