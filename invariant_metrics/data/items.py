@@ -325,7 +325,7 @@ def _look(photo: Photo, how: Reading) -> tuple[Photo, str, tuple, str]:
     except OSError as error: return photo, "", (), error.strerror or str(error)
 
 def _readable(photos: dict[str, Photo], where: str, skip_bad: bool, workers: int, how: Reading,
-              listed: Sequence[str]) -> Images:
+              given: Sequence[str]) -> Images: # given: the names in the order of a list
     looks = map_ahead(lambda photo: _look(photo, how), photos.values(), workers=workers)
     found = [*progress(looks, desc=f"looking at {where}", total=len(photos), delay=2)]
     bad = {name: f"{photo.name} ({reason})" for name, (photo, *_, reason) in zip(photos, found) if reason}
@@ -338,7 +338,7 @@ def _readable(photos: dict[str, Photo], where: str, skip_bad: bool, workers: int
     sizes = {photo.path: size for photo, _, size, _ in kept.values()}
     check_white([photo.brightest for photo, *_ in kept.values()], where, how)
     return Images([*kept], [photo for photo, *_ in kept.values()], where, bad, seen, sizes, workers, how,
-                  [name for name in listed if name in kept])
+                  [name for name in given if name in kept])
 
 # %% ../../nbs/data/020_items.ipynb #e44e2023
 def _folder(source: Path, recursive: bool) -> tuple[list[str], list[Photo]]:

@@ -98,7 +98,7 @@ def _new_names(systems: Sequence[Images], target: Images, match: str | None) -> 
                          "for the part that the names of both sides share") from error
     return (f"{match} in their names", *(_by_pattern(side, pattern) for side in (*systems, target)))
 
-_LIKELY = (r"^[^\W_]+", r"^\d+", r"\d+$", r"\d+", r"[^\W\d_]+\d+")
+_LIKELY = (r"^\d+", r"\d+$", r"[^\W\d_]+\d+", r"\d+", r"^[^\W_]+")
 
 def match_hint(pred: Images, target: Images) -> str: # for a message; with a pattern that would do, if there is one
     "What to say where names do not fit."

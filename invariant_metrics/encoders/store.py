@@ -380,12 +380,16 @@ class Features:
     names: list[str] | None       # of the items
     where: str = "features"       # for messages
     logits: "Tensor | None" = None  # (N, C) class scores that the file holds beside them
+    table: str = ""                 # the name of the rows in the file, where it is not of this package
 
     def __len__(self) -> int: return len(self.rows)
 
     def of_layer(self, layer: str | None) -> "Tensor": # (N, d)
-        "The rows for a metric on this layer: class scores for one on logits, if there are any."
-        return self.rows if layer != "logits" or self.logits is None else self.logits
+        "The rows for a metric on this layer: class scores for one on logits; raises InputError without them."
+        if layer != "logits": return self.rows
+        if self.logits is None and self.table == "pool_3":
+            raise InputError(f"{self.where} holds pool_3 and no logits, and class scores are needed")
+        return self.rows if self.logits is None else self.logits
 
 # %% ../../nbs/encoders/070_store.ipynb #fa16367e
 def checked_features(rows,         # (N, d) array or tensor
@@ -475,7 +479,7 @@ def load_features(path: str | Path) -> Features:
     if not meta:
         scores = arrays.get("logits", None) if name != "logits" else None
         logits = None if scores is None else checked_features(scores, f"{path}, logits")
-        return Features(rows, None, None, str(path), logits)
+        return Features(rows, None, None, str(path), logits, name)
     if meta["seal"] != _seal(rows, meta.get("signature", ""), meta.get("names", "")):
         raise InputError(f"{path} is damaged: its checksum does not match; make it again")
     signature = Signature.parse(meta["signature"]) if meta["signature"] else None

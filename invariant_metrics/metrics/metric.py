@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card',
-           'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
+           'metric_factory', 'encoder_rows', 'own_encoder', 'get_metric', 'pixels', 'pixel_metric', 'set_metric',
+           'metric_card', 'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names',
+           'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -472,6 +473,29 @@ def encoder_rows(encoder="embedded",            # a name from the encoder regist
     place = next((p.device for p in net.parameters()), torch.device(device or "cpu"))
     def phi(items): return net.encode(items.to(place) if is_tensor(items) else items, layer)
     return dict(phi=phi, phi_key="|".join(parts.values()), encoder=net, layer=layer), parts
+
+# %% ../../nbs/metrics/000_metric.ipynb #34aa6866
+def own_encoder(metric: str,     # the metric's name, for messages
+                instead: str,    # what to use with another encoder
+                must: dict,      # encoder, layer and input that its description must have
+                other: dict,     # what else the user gave
+                **options,       # of the metric's own encoder: weights, untrained, seed, ...
+               ) -> dict:        # what `encoder_rows` takes
+    """The encoder of a named metric, by name or as an object; raises InputError on another encoder and on
+    unknown options."""
+    from invariant_metrics.encoders.encoder import Encoder
+    extra = [k for k in other if k != "encoder"]
+    if extra:
+        raise InputError(f"{metric} takes no option {extra[0]!r}; for a choice of features use {instead}")
+    given = other.get("encoder")
+    if given is None: return dict(encoder=must["encoder"], layer=must["layer"], **options)
+    own = f"{metric} is defined on {must['encoder']} at layer {must['layer']} ({must['input']})"
+    if not isinstance(given, Encoder): raise InputError(f"{own} and takes no other encoder; use {instead}")
+    described = given.describe(must["layer"])
+    differ = [f"{k} {v}" for k, v in described.items() if must.get(k, v) != v]
+    if differ and described["encoder"] != "unstated":
+        raise InputError(f"{own}, not on {', '.join(differ)}; use {instead}")
+    return dict(encoder=given, layer=must["layer"] if must["layer"] in given.layers else None)
 
 # %% ../../nbs/metrics/000_metric.ipynb #50c87bb3
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
