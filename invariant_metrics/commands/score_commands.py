@@ -309,11 +309,12 @@ def stats_command(
 ):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device
-    from invariant_metrics.data.items import load_items, part_edges
+    from invariant_metrics.data.items import load_items, part_edges, picture_stack
     from invariant_metrics.data.photos import Reading
     from invariant_metrics.encoders.cache import check_writable
-    from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
+    from invariant_metrics.encoders.store import FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder
+    from invariant_metrics.files import ARRAY_FILES, array_shapes
     from invariant_metrics.metrics.gaussian import GaussianStats
     if out.suffix not in _STATS_FILES:
         raise unknown("ending of a statistics file", out.suffix or str(out), _STATS_FILES)
@@ -329,7 +330,8 @@ def stats_command(
             if device == "cuda": device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_device(device)
     parts = 0 if out.suffix == ".npz" else random_parts # that format has no place for them
-    if source.suffix in FILES:
+    of_features = source.suffix in ARRAY_FILES and picture_stack(array_shapes(source), str(source)) is None
+    if of_features:
         given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part,
                  "--features": features, "--skip-bad": skip_bad}
         if idle := [k for k, v in given.items() if v not in (None, False, [], {})]:
