@@ -165,10 +165,10 @@ def decode(image: Image.Image,          # as opened by PIL
            low: np.ndarray | None = None, # (H, W, C) uint8, the lower bytes of color of 16 bits
           ) -> Pixels:
     "The pixels of an image, upright; raises ValueError as `conversions` does, and above `data_range`."
-    changes = conversions(image, how)
     _chosen_frame(image, how.frame)
     deep = _is_deep(image)
     stated = _stated_white(image) if deep else None
+    changes = conversions(image, how) # loads some formats
     image = ImageOps.exif_transpose(image)
     if deep:
         levels = _levels(image, low)
