@@ -253,7 +253,7 @@ def _group_scores(found: SideComparison, whole: Scores, labels: Mapping[int, Seq
         except InputError as error: raise InputError(f"group {group}: {error}") from error
     return out
 
-def _mean_of(name: str, whole: Score, groups: Sequence[Score], settings: Mapping) -> Score:
+def _mean_of(whole: Score, groups: Sequence[Score], settings: Mapping) -> Score:
     values = np.array([score.value for score in groups])
     signature = whole.signature.extended(n=len(groups), mean="groups", clusters=None)
     mean = Score(float(values.mean()), None, len(groups), whole.higher_is_better, signature, values)
@@ -271,7 +271,7 @@ def _add_groups(scores: Scores, found: SideComparison, by: str | Sequence, sourc
     groups = _group_scores(found, scores, labels, extraction, settings)
     for s, whole in scores.items():
         whole.groups = {group: by_system[s] for group, by_system in groups.items()}
-        whole.group_mean = _SystemScores({name: _mean_of(name, score, [g[name] for g in whole.groups.values()],
+        whole.group_mean = _SystemScores({name: _mean_of(score, [g[name] for g in whole.groups.values()],
                                                         settings) for name, score in whole.items()})
 
 # %% ../../nbs/scoring/20_score.ipynb #01c00819

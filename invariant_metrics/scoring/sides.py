@@ -211,7 +211,8 @@ class SideComparison:
 
     def choices(self, metric: Metric, system: str) -> dict[str, object]:
         "What was chosen for the reading of the images that a metric looks at, for its signature."
-        seen = [self.systems[system], *([self.target] if metric.compares else [])]
+        seen = [self.systems[system], *([self.target] if metric.compares else []),
+                *([self.source] if metric.card.get("source") else [])]
         return {k: v for side in seen if isinstance(side, Images) for k, v in side.choices().items()}
 
     @property
@@ -510,5 +511,6 @@ def comparison_rows(found: SideComparison,
         for s, by in _item_rows(group, target if paired else None, items, extraction.batch, made_from).items():
             notes = _notes(items[0], systems[s], s or "pred")
             if paired: notes += _done_to(target) + found.notes
+            if isinstance(found.source, Images): notes += found.source.notes()
             out[s] |= {name: NotedRows(rows, notes) for name, rows in by.items()}
     return out
