@@ -177,9 +177,11 @@ def _group_tables(scores: dict, confidence: float, by: str) -> list[ResultTable]
     return out
 
 def _group_notes(scores: dict) -> list[str]: # those that the whole does not have
-    return [f"{name}, {group}: {note}" for whole in scores.values() for group, of in
-            [*getattr(whole, "groups", {}).items(), ("mean of groups", getattr(whole, "group_mean", None) or {})]
-            for name, score in of.items() for note in score.notes if note not in whole[name].notes]
+    asked = [whole for whole in scores.values() if getattr(whole, "groups", None)]
+    parts = [(whole, group, of) for whole in asked
+             for group, of in [*whole.groups.items(), ("mean of groups", whole.group_mean)]]
+    return [f"{name}, {group}: {note}" for whole, group, of in parts for name, score in of.items()
+            for note in score.notes if note not in whole[name].notes]
 
 def _group_values(whole) -> dict | None: # for JSON
     if not getattr(whole, "groups", None): return None
@@ -199,8 +201,8 @@ def _score_notes(scores: dict) -> list[str]:
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
-             "metric_options reps permutations query skip_bad recursive data_range background frame max_pixels "
-             "match intersect clusters cache batch"})
+             "metric_options reps permutations query skip_bad recursive data_range background frame "
+             "max_pixels match intersect clusters cache batch"})
 def score_command(
     call, confidence,
     names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
@@ -310,7 +312,7 @@ def stats_command(
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device
     from invariant_metrics.data.items import load_items, part_edges, picture_stack
-    from invariant_metrics.data.photos import Reading
+    from invariant_metrics.data.photos import ImageReading
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.encoders.store import FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder
@@ -340,7 +342,7 @@ def stats_command(
     else:
         net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)
         of_images = net.inputs == "images"
-        reading = Reading(data_range, background, frame, max_pixels)
+        reading = ImageReading(data_range, background, frame, max_pixels)
         options = {}
         if of_images: options = dict(skip_bad=skip_bad, recursive=recursive, part=part, reading=reading)
         items = load_items(source, net.inputs, str(source), **options)

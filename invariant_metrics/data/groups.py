@@ -41,7 +41,8 @@ def _labels_by(records: Sequence[Mapping], key: str, field: str) -> dict[str, se
         for name in _named(record, key): out.setdefault(name, set()).add(str(record[field]))
     return out
 
-def _field_labels(field: str, names: Sequence[str], path: Path) -> dict[str, str] | None: # None: no such field
+# name -> label; None: no such field
+def _field_labels(field: str, names: Sequence[str], path: Path) -> dict[str, str] | None:
     for records in _record_lists(path):
         having = [r for r in records if r.get(field) is not None]
         if not having: continue
@@ -50,7 +51,9 @@ def _field_labels(field: str, names: Sequence[str], path: Path) -> dict[str, str
         lost = [name for name in names if name not in best]
         if lost: raise InputError(f"{path}: {len(lost)} of {len(names)} items have no {field}: {few(lost)}")
         torn = [name for name in names if len(best[name]) > 1]
-        if torn: raise InputError(f"{path}: {torn[0]} has several values of {field}: {few(sorted(best[torn[0]]))}")
+        if torn:
+            values = few(sorted(best[torn[0]]))
+            raise InputError(f"{path}: {torn[0]} has several values of {field}: {values}")
         return {name: next(iter(best[name])) for name in names}
     return None
 

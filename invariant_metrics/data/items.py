@@ -25,7 +25,7 @@ from PIL import Image
 from ..core import (InputError, check_path, check_source, few, is_tensor, lazy_import,
                                     progress, unknown)
 from ..files import ARRAY_FILES, array_shapes, digest, file_sha256, load_arrays
-from .photos import (ENDINGS, Photo, Reading, ZipMember, check_white, decode,
+from .photos import (ENDINGS, Photo, ImageReading, ZipMember, check_white, decode,
                                            image_paths, open_image, read_pixels, zip_pictures)
 from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_texts,
                                           streams_hint)
@@ -165,7 +165,7 @@ def _parts(source, where: str) -> Iterator: # items or batches; errors of foreig
 
 def collect_items(source, inputs: str = "images", # or "texts", "references", …: what is looked for in it
                   where: str = "pred",            # for messages
-                  reading: Reading = Reading(),   # of pictures of PIL
+                  reading: ImageReading = ImageReading(),   # of pictures of PIL
                  ): # pictures of PIL: Images; arrays of a size: one tensor, else a list; others as they were
     """The pictures, features or texts of a loader, dataset or generator, in its order and without labels;
     raises InputError on loaders that shuffle and on items that hold none of these, or two."""
@@ -228,7 +228,7 @@ class Images:
     seen: Mapping[Path, str] = field(default_factory=dict, repr=False)  # file -> sha256 when it was looked at
     sizes: Mapping[Path, tuple] = field(default_factory=dict, repr=False) # file -> width, height, likewise
     workers: int = 0 # threads that read and decode; 0: one for each core, eight at most
-    reading: Reading = Reading() # what was chosen where files leave it open
+    reading: ImageReading = ImageReading() # what was chosen where files leave it open
     listed: Sequence[str] = ()   # the names as they were given, if they were given in an order
 
     def __len__(self) -> int: return len(self.names)
@@ -274,7 +274,7 @@ class Images:
         told = {"background": self.reading.background if "alpha" in notes else "white",
                 "frame": self.reading.frame if "of several" in notes else 0,
                 "data_range": self.reading.data_range if deep else None}
-        return {k: v for k, v in told.items() if v != getattr(Reading, k)}
+        return {k: v for k, v in told.items() if v != getattr(ImageReading, k)}
 
     def choices(self) -> dict[str, object]:
         "What of the reading differs from the default and had an effect, for signatures."
@@ -308,12 +308,12 @@ def _upright_size(file: Image.Image) -> tuple[int, int]: # width, height
 
 # %% ../../nbs/data/020_items.ipynb #867079e8
 # of the pixels as they were decoded, maybe coarsely
-def _size_in(content: bytes, pixels: np.ndarray, how: Reading) -> tuple[int, int]:
+def _size_in(content: bytes, pixels: np.ndarray, how: ImageReading) -> tuple[int, int]:
     with open_image(content, how.max_pixels) as file:
         return _upright_size(file) if file.format in ("JPEG", "MPO") else pixels.shape[1::-1]
 
 # photograph with its note, sha256, size, reason why it cannot be read
-def _look(photo: Photo, how: Reading) -> tuple[Photo, str, tuple, str]:
+def _look(photo: Photo, how: ImageReading) -> tuple[Photo, str, tuple, str]:
     if not photo.path.is_file(): return photo, "", (), "no such file"
     try:
         content = photo.path.read_bytes()
@@ -324,7 +324,7 @@ def _look(photo: Photo, how: Reading) -> tuple[Photo, str, tuple, str]:
         return photo, "", (), str(error).removeprefix(f"{photo.path.name} (").removesuffix(")")
     except OSError as error: return photo, "", (), error.strerror or str(error)
 
-def _readable(photos: dict[str, Photo], where: str, skip_bad: bool, workers: int, how: Reading,
+def _readable(photos: dict[str, Photo], where: str, skip_bad: bool, workers: int, how: ImageReading,
               given: Sequence[str]) -> Images: # given: the names in the order of a list
     looks = map_ahead(lambda photo: _look(photo, how), photos.values(), workers=workers)
     found = [*progress(looks, desc=f"looking at {where}", total=len(photos), delay=2)]
@@ -358,7 +358,7 @@ def _in_archive(source: Path, recursive: bool) -> tuple[list[str], list[Photo]]:
     return ([Path(name).with_suffix("").as_posix() for name in inside],
             [Photo(name, name, member) for name, member in inside.items()])
 
-def _of_pil(pictures: Sequence[Image.Image], where: str, how: Reading) -> "Images":
+def _of_pil(pictures: Sequence[Image.Image], where: str, how: ImageReading) -> "Images":
     found = [decode(picture, how) for picture in pictures]
     check_white([p.brightest for p in found], where, how)
     photos = [Photo(str(i), str(i), None, p.rgb, ", ".join(p.changes), p.brightest)
@@ -376,7 +376,7 @@ def _stacked(source, where: str) -> "Tensor | list[Tensor]":
         raise InputError(f"{where}: images without a pixel, {tuple(stacks[0].shape)}")
     return [stack[0] for stack in stacks] if ragged else stacks[0]
 
-def _deep(x: np.ndarray, where: str, how: Reading) -> np.ndarray: # uint16 -> float32 in [0, 1]
+def _deep(x: np.ndarray, where: str, how: ImageReading) -> np.ndarray: # uint16 -> float32 in [0, 1]
     brightest = int(x.max(initial=0))
     white = how.data_range or 2**16 - 1
     check_white([brightest], where, how)
@@ -396,7 +396,7 @@ def picture_stack(shapes: Mapping[str, tuple], # of `array_shapes`
     return found[0] if found else None
 
 # labels beside the pictures are passed over, and bytes stay bytes
-def _in_file(path: Path, how: Reading, workers: int) -> "Images":
+def _in_file(path: Path, how: ImageReading, workers: int) -> "Images":
     where = str(path)
     shapes = array_shapes(path)
     name = picture_stack(shapes, where)
@@ -432,7 +432,7 @@ def load_images(
     recursive: bool = False, # also the folders beneath a folder
     part: tuple[int, int] | None = None, # (i, N): the i-th of N consecutive parts; no other file is opened
     workers: int = 0,        # threads that read and decode; 0: one for each core, eight at most
-    reading: Reading = Reading(), # what is chosen where files leave it open
+    reading: ImageReading = ImageReading(), # what is chosen where files leave it open
 ) -> Images: # files in the order of their names, arrays in their own
     """Images of a folder, a list of files, an array or a loader; raises InputError if there are none, if a
     file cannot be read, or if a name occurs twice."""

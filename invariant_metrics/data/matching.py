@@ -32,7 +32,8 @@ def _by_pattern(side: Images, pattern: re.Pattern) -> list[str]: # the new name 
     twice = [part for part, count in Counter(parts).items() if count > 1]
     if twice:
         same = [name for name, part in zip(side.names, parts) if part == twice[0]]
-        raise InputError(f"{side.where}: {pattern.pattern} finds {twice[0]} in {len(same)} names: {few(same)}")
+        raise InputError(f"{side.where}: {pattern.pattern} finds {twice[0]} in {len(same)} names: "
+                         f"{few(same)}")
     return parts
 
 # %% ../../nbs/data/130_matching.ipynb #a684997a
@@ -47,12 +48,14 @@ def _in_order(side: Images, target: Images) -> list[str]: # the target's name of
         raise InputError(f"{side.where} holds {len(side)} images and {target.where} {len(target)}; "
                          "only as many can be paired by their order")
     gone = [s for s in (side, target) if s.skipped]
-    if gone: raise InputError(f"{gone[0].where}: images were left out, so that the order no longer tells pairs")
+    if gone:
+        raise InputError(f"{gone[0].where}: images were left out, so that the order no longer tells pairs")
     answered = dict(zip(*places))
     return [answered[name] for name in side.names]
 
 # %% ../../nbs/data/130_matching.ipynb #7b64ee9e
-def _shared(pieces: Sequence[Sequence[str]]) -> int: # pieces at the beginning that all have, but not all of one
+# how many pieces at the beginning all have, without the last of the shortest
+def _shared(pieces: Sequence[Sequence[str]]) -> int:
     most = min(map(len, pieces)) - 1
     return next((i for i in range(most) if len({p[i] for p in pieces}) > 1), max(most, 0))
 
@@ -74,9 +77,10 @@ def _of_lists(side: Images, target: Images) -> tuple[str, list[str], list[str]] 
 # %% ../../nbs/data/130_matching.ipynb #fa8ea5b5
 def match_names(systems: Sequence[Images],
                 target: Images,
-                match: str | None = None, # "order", or a pattern for the part that names share; None: as they are
+                # "order", or a pattern for the part that names share; None: as they are
+                match: str | None = None,
                ) -> tuple[list[Images], Images, tuple[str, ...]]: # systems, target, notes
-    "Sides whose names fit; raises InputError on a pattern that names no items, and on orders that cannot fit."
+    "Sides whose names fit; raises InputError on a pattern that names no items, and on orders that do not fit."
     how, *names = _new_names(systems, target, match) or ("",)
     if not names: return [*systems], target, ()
     first = dict(zip(names[0], systems[0].names))
@@ -87,7 +91,8 @@ def match_names(systems: Sequence[Images],
 # how they are paired, and the new names of each side; None: as they are
 def _new_names(systems: Sequence[Images], target: Images, match: str | None) -> tuple | None:
     if match is None:
-        lists = all(side.listed and len(side) == len(target) and not side.skipped for side in (*systems, target))
+        lists = all(side.listed and len(side) == len(target) and not side.skipped
+                    for side in (*systems, target))
         if not lists or len(systems) > 1 or systems[0].names == target.names: return None
         return _of_lists(systems[0], target)
     if match == "order":
@@ -100,8 +105,8 @@ def _new_names(systems: Sequence[Images], target: Images, match: str | None) -> 
 
 _LIKELY = (r"^\d+", r"\d+$", r"[^\W\d_]+\d+", r"\d+", r"^[^\W_]+")
 
-def match_hint(pred: Images, target: Images) -> str: # for a message; with a pattern that would do, if there is one
-    "What to say where names do not fit."
+def match_hint(pred: Images, target: Images) -> str:
+    "What a message says where names do not fit; with a pattern that would do, if there is one."
     for pattern in map(re.compile, _LIKELY):
         here, there = ([_found(name, pattern) for name in side.names] for side in (pred, target))
         fits = None not in (*here, *there) and len(set(here)) == len(here) and sorted(here) == sorted(there)

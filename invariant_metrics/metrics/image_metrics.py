@@ -220,7 +220,8 @@ def ssim(pred: Tensor,           # (N, C, H, W) in [0, 1], sides of 11 pixels at
 # %% ../../nbs/metrics/120_image_metrics.ipynb #4067830a
 def _ssim_side(rgb: Tensor, channels: str, crop_border: int, device: str = "cpu") -> tuple[Tensor, ...]:
     rgb = pixels(rgb, device)
-    pieces = [_window_moments(_seen(part, channels, crop_border, "SSIM", 11)) for part in rgb.split(_few(rgb))]
+    inner = [_seen(part, channels, crop_border, "SSIM", 11) for part in rgb.split(_few(rgb))]
+    pieces = [_window_moments(part) for part in inner]
     seen, means, seconds = zip(*pieces)
     # as given: the comparison makes it double
     kept = _inner(rgb, crop_border) if channels == "rgb" else torch.cat(seen)

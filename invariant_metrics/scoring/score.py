@@ -16,7 +16,7 @@ from ..core import (InputError, Score, Signature, check_device, check_range, che
                                     check_type, few, lazy_import, progress, unknown)
 from ..data.groups import group_labels
 from ..data.items import Images
-from ..data.photos import Reading
+from ..data.photos import ImageReading
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
@@ -86,8 +86,8 @@ def _frame_html(frame: "DataFrame") -> str:
 
 class _SystemScores(dict):
     "Metric name -> Score, of one system."
-    groups: Mapping[str, "_SystemScores"] = {}    # group -> the same of its items, where groups were asked for
-    group_mean: "_SystemScores | None" = None     # the mean of the groups, each counting the same
+    groups: Mapping[str, "_SystemScores"] = {} # group -> the same of its items, where groups were asked for
+    group_mean: "_SystemScores | None" = None  # the mean of the groups, each counting the same
 
     def by_group(self) -> "DataFrame":
         "A row per metric and group, then the mean of the groups: the columns of `to_frame` and group."
@@ -222,19 +222,21 @@ def _some(noted: NotedRows, metric: Metric, at: Sequence[int], at_target: Sequen
     rows = noted.rows
     kept = replace(rows, pred=rows.pred[at], deviation=None, notes=(),
                    target=None if rows.target is None else rows.target[at_target])
-    if isinstance(metric, ItemMetric) and metric.notes: kept = replace(kept, notes=tuple(metric.notes(kept.pred)))
-    return replace(noted, rows=kept)
+    notes = metric.notes(kept.pred) if isinstance(metric, ItemMetric) and metric.notes else ()
+    return replace(noted, rows=replace(kept, notes=tuple(notes)))
 
 def _part_of(side: Images | Texts, names: set[str]) -> tuple[Images | Texts, list[int]]:
     at = [i for i, name in enumerate(side.names) if name in names]
     return replace(side, names=[side.names[i] for i in at], items=[side.items[i] for i in at]), at
 
-def _group_scores(found: SideComparison, whole: Scores, labels: Mapping[int, Sequence[str]], # id of a side -> labels
+def _group_scores(found: SideComparison, whole: Scores,
+                  labels: Mapping[int, Sequence[str]], # id of a side -> the group of each of its items
                   extraction: Extraction, settings: Mapping) -> dict[str, Scores]: # group -> scores
     out = {}
     for group in dict.fromkeys(sorted(label for by in labels.values() for label in by)):
         def part(side):
-            return _part_of(side, {name for name, label in zip(side.names, labels[id(side)]) if label == group})
+            inside = {name for name, label in zip(side.names, labels[id(side)]) if label == group}
+            return _part_of(side, inside)
         systems = {s: part(side) for s, side in found.systems.items()}
         target, at_target = (None, []) if found.target is None else part(found.target)
         empty = [s or "pred" for s, (side, _) in systems.items() if not len(side)]
@@ -287,8 +289,8 @@ class ScoreOptions:
     # also test whether both sets may have one distribution, with this number of relabelings
     permutations: int = 0
     paired: bool = False                  # two systems: the interval of their difference, first − second
-    # items that are not independent, such as frames of a clip, so that intervals are of clips: folder, a field
-    # of the records of the target, or in Python (N,) labels in the order of the sorted names
+    # items that are not independent, such as frames of a clip, so that intervals are of clips: folder, a
+    # field of the records of the target, or in Python (N,) labels in the order of the sorted names
     clusters: str | Sequence | None = None
     # also scores by group, and their mean: folder, a field of the records of the target (nocaps: domain), or
     # in Python (N,) labels
@@ -336,9 +338,9 @@ class ScoreOptions:
         return {True: "auto", False: None, None: None}.get(self.ci, self.ci)
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ImageReading:
         "What is chosen where files of images leave it open."
-        return Reading(self.data_range, self.background, self.frame, self.max_pixels)
+        return ImageReading(self.data_range, self.background, self.frame, self.max_pixels)
 
     def including(self, **more) -> "ScoreOptions":
         "A copy with other values for some fields; raises InputError on an unknown name."

@@ -20,7 +20,7 @@ from ..core import InputError, Signature, check_source, few, is_tensor, lazy_imp
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items,
                                           load_items, matching, sources_of)
 from ..data.matching import match_hint, match_names
-from ..data.photos import Reading
+from ..data.photos import ImageReading
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
@@ -297,7 +297,7 @@ def open_comparison(
     recursive: bool = False, # also the folders within a folder
     intersect: bool = False, # only the names that are on all sides
     workers: int = 0,        # threads that read and prepare images; 0: one for each core, eight at most
-    reading: Reading = Reading(), # what is chosen where files of images leave it open
+    reading: ImageReading = ImageReading(), # what is chosen where files of images leave it open
     match: str | None = None, # "order", or a pattern for the part of the names that images share
     **options,               # encoder, layer, weights, and others that the metrics take
 ) -> SideComparison:

@@ -12,7 +12,7 @@ from PIL import Image
 
 from invariant_metrics.core import InputError
 from invariant_metrics.data.items import as_images, load_images
-from invariant_metrics.data.photos import Reading, read_pixels, zip_pictures
+from invariant_metrics.data.photos import ImageReading, read_pixels, zip_pictures
 from invariant_metrics.encoders.store import load_features
 from invariant_metrics.scoring.score import score
 
@@ -49,7 +49,7 @@ def test_every_bit_of_sixteen_counts(tmp_path, kind, bits):
     x[..., 3:] = white
     if kind == "gray.tif": Image.fromarray(x[..., 0]).save(tmp_path/kind)
     else: (tmp_path/kind).write_bytes(tiff16(x) if kind.endswith("tif") else png16(x))
-    found = read_pixels(tmp_path/kind, Reading(data_range=white))
+    found = read_pixels(tmp_path/kind, ImageReading(data_range=white))
     wanted = np.repeat(x, 3, -1) if x.shape[-1] == 1 else x[..., :3]
     np.testing.assert_allclose(found.rgb, wanted/white, atol=1e-6)
     assert found.brightest == x[..., :3].max()
@@ -87,7 +87,7 @@ def test_a_file_that_says_its_white_is_believed(tmp_path):
 def test_arrays_of_sixteen_bits_need_their_white_too():
     x = levels(1023, 3)[None]
     with pytest.raises(InputError, match="--data-range 1023"): load_images(x)
-    np.testing.assert_allclose(load_images(x, reading=Reading(data_range=1023))[0].movedim(0, -1), x[0]/1023, atol=1e-6)
+    np.testing.assert_allclose(load_images(x, reading=ImageReading(data_range=1023))[0].movedim(0, -1), x[0]/1023, atol=1e-6)
 
 
 GLASS = np.zeros((8, 8, 4), np.uint8) + np.uint8([200, 100, 0, 128])
@@ -107,8 +107,8 @@ def test_alpha_lies_on_the_background_and_a_note_says_so(tmp_path, background, c
 
 def test_an_opaque_alpha_channel_is_nothing_to_speak_of(tmp_path):
     Image.new("RGBA", (8, 8), "red").save(tmp_path/"a.png")
-    assert load_images(tmp_path, reading=Reading(background="black")).notes() == ()
-    assert load_images(tmp_path, reading=Reading(background="black")).choices() == {}
+    assert load_images(tmp_path, reading=ImageReading(background="black")).notes() == ()
+    assert load_images(tmp_path, reading=ImageReading(background="black")).choices() == {}
 
 
 @pytest.mark.parametrize("ending", ["gif", "tif", "webp", "png"])
@@ -116,21 +116,21 @@ def test_a_frame_may_be_chosen_and_the_first_is_said(tmp_path, ending):
     frames = [Image.new("RGB", (8, 8), color) for color in ("red", "lime", "blue")]
     frames[0].save(tmp_path/f"a.{ending}", save_all=True, append_images=frames[1:], **({"lossless": True} if ending == "webp" else {}))
     for frame in range(3):
-        side = load_images(tmp_path, reading=Reading(frame=frame))
+        side = load_images(tmp_path, reading=ImageReading(frame=frame))
         assert side[0][:, 0, 0].argmax() == frame and side[0].sum() == 64
         assert "several frames" in side.notes()[0] and side.choices() == ({"frame": frame} if frame else {})
-    with pytest.raises(InputError, match="3 frames, none of number 3"): load_images(tmp_path, reading=Reading(frame=3))
+    with pytest.raises(InputError, match="3 frames, none of number 3"): load_images(tmp_path, reading=ImageReading(frame=3))
 
 
 def test_what_is_chosen_belongs_to_the_fingerprint_of_what_it_changes(tmp_path):
     Image.fromarray(GLASS).save(tmp_path/"glass.png"); Image.new("RGB", (8, 8)).save(tmp_path/"plain.png")
-    white, black = (load_images(tmp_path, reading=Reading(background=b)).fingerprints() for b in ("white", "black"))
+    white, black = (load_images(tmp_path, reading=ImageReading(background=b)).fingerprints() for b in ("white", "black"))
     assert white[0] != black[0] and white[1] == black[1]
 
 
 def test_a_large_picture_is_refused_with_the_option_that_allows_it(tmp_path, monkeypatch):
     Image.new("1", (300, 200)).save(tmp_path/"slide.png")
-    with pytest.raises(InputError, match=r"slide.png \(60,000 pixels, and 50,000 are the most; --max-pixels \(max_pixels=\)"): load_images(tmp_path, reading=Reading(max_pixels=50_000))
+    with pytest.raises(InputError, match=r"slide.png \(60,000 pixels, and 50,000 are the most; --max-pixels \(max_pixels=\)"): load_images(tmp_path, reading=ImageReading(max_pixels=50_000))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
     with pytest.raises(InputError, match="--max-pixels"): load_images(tmp_path)
     assert score(tmp_path, None, "colorfulness", ci=False, max_pixels=60_000)["colorfulness"].value == 0
