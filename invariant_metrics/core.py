@@ -134,7 +134,7 @@ class Score:
     "What every metric returns: the value, its interval, n, direction, values per item, and signature."
     value: float
     ci: Interval | None                # None if there is no interval; the signature says why
-    n: int                             # items the value was computed from
+    n: int | None                      # items the value was computed from; None: statistics that do not say
     higher_is_better: bool | None      # None: neither direction is good in itself
     signature: Signature
     per_item: object = None            # array (n,), or None for distances between sets
@@ -163,9 +163,12 @@ class Score:
         interval = f"; {100*self.ci.level:g} % interval, {self.ci.method}" if self.ci else ""
         return f"{self.signature.short}{interval}"
 
-    def __str__(self) -> str: return f"{self._numbers()} n={self.n} {self.signature}"
+    def _count(self) -> str: return f"n={'unknown' if self.n is None else self.n}"
 
-    def __repr__(self) -> str: return f"Score({self.metric} {self._numbers()} n={self.n})".replace("( ", "(")
+    def __str__(self) -> str: return f"{self._numbers()} {self._count()} {self.signature}"
+
+    def __repr__(self) -> str:
+        return f"Score({self.metric} {self._numbers()} {self._count()})".replace("( ", "(")
 
     def __float__(self) -> float: return float(self.value)
 
@@ -174,7 +177,7 @@ class Score:
     def _repr_html_(self) -> str:
         direction = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
         notes = "".join(f"<br>{html.escape(note)}" for note in self.notes)
-        shown = html.escape(f"{self.metric}{direction} {self._numbers()} n={self.n}".strip())
+        shown = html.escape(f"{self.metric}{direction} {self._numbers()} {self._count()}".strip())
         return f"<div><b>{shown}</b><br><small>{html.escape(str(self.signature))}{notes}</small></div>"
 
     def to_dict(self) -> dict:

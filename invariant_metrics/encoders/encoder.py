@@ -29,7 +29,9 @@ _PLAIN = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 def check_rgb(rgb: Tensor) -> None:
     "Raises InputError on anything but (N, 3, H, W) floating-point images in [0, 1]; NaN counts as outside."
     if rgb.ndim != 4 or rgb.shape[1] != 3 or not rgb.is_floating_point():
-        raise InputError(f"images must be (N, 3, H, W) floating point, not {tuple(rgb.shape)} {rgb.dtype}")
+        hint = "; gray ones are images.expand(-1, 3, -1, -1)" if rgb.ndim == 4 and rgb.shape[1] == 1 else ""
+        raise InputError(f"images must be (N, 3, H, W) floating point, "
+                         f"not {tuple(rgb.shape)} {rgb.dtype}{hint}")
     check_pixels(rgb)
 
 # %% ../../nbs/encoders/000_encoder.ipynb #f18b032f

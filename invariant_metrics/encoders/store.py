@@ -26,9 +26,10 @@ import safetensors
 from PIL import features as codecs
 
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import
-from ..files import atomic_write, digest, file_sha256, save_tensors
+from ..files import (ARRAY_FILES, array_shapes, atomic_write, digest, file_sha256, load_arrays,
+                                     save_tensors)
 from ..core import package_version, progress, unknown
-from ..data.items import PIXELS, Images, as_numbers, map_ahead, load_items, strict_decoding
+from ..data.items import PIXELS, Images, as_numbers, map_ahead, load_items
 from ..data.texts import Texts
 from .cache import cache_folder, cached_path, cached_tensors, tensors_sha256
 
@@ -162,11 +163,10 @@ def _image_rows(
     device = _device_of(encoder)
     ahead = int(device.type != "cpu") if ahead is None else ahead
     room = PIXELS if device.type == "cpu" else 8*PIXELS
-    with strict_decoding():
-        stacks = _stacks(images, encoder, batch, room, groups, as_bytes=ahead > 0)
-        for at, stack in _sent_ahead(stacks, device, ahead):
-            if stack.dtype == torch.uint8: stack = _from_bytes(stack, encoder.prepare)
-            yield at, (encoder.encode if _whole(encoder) else encoder.embed)(stack, layer)
+    stacks = _stacks(images, encoder, batch, room, groups, as_bytes=ahead > 0)
+    for at, stack in _sent_ahead(stacks, device, ahead):
+        if stack.dtype == torch.uint8: stack = _from_bytes(stack, encoder.prepare)
+        yield at, (encoder.encode if _whole(encoder) else encoder.embed)(stack, layer)
 
 def _text_rows(
     texts: Texts, encoder: "Encoder", layer: str, batch: int, groups: Iterable[range],
@@ -245,7 +245,7 @@ def extract_features(
         return _rows(items, encoder, layer, batch, bar.update)
 
 # %% ../../nbs/encoders/070_store.ipynb #58c59a33
-_RECIPE = 1 # changes whenever this package reads or prepares items in another way
+_RECIPE = 2 # changes whenever this package reads or prepares items in another way
 
 def _source_digest(objects: Sequence) -> str: # classes or functions
     "A digest of the names of these objects and of their source text, if there is any."
@@ -379,8 +379,17 @@ class Features:
     signature: Signature | None   # None if the file has none
     names: list[str] | None       # of the items
     where: str = "features"       # for messages
+    logits: "Tensor | None" = None  # (N, C) class scores that the file holds beside them
+    table: str = ""                 # the name of the rows in the file, where it is not of this package
 
     def __len__(self) -> int: return len(self.rows)
+
+    def of_layer(self, layer: str | None) -> "Tensor": # (N, d)
+        "The rows for a metric on this layer: class scores for one on logits; raises InputError without them."
+        if layer != "logits": return self.rows
+        if self.logits is None and self.table == "pool_3":
+            raise InputError(f"{self.where} holds pool_3 and no logits, and class scores are needed")
+        return self.rows if self.logits is None else self.logits
 
 # %% ../../nbs/encoders/070_store.ipynb #fa16367e
 def checked_features(rows,         # (N, d) array or tensor
@@ -407,9 +416,9 @@ def checked_features(rows,         # (N, d) array or tensor
 # %% ../../nbs/encoders/070_store.ipynb #1a08fc99
 FILES = (".safetensors", ".npz", ".npy")
 
-def _check_ending(path: Path) -> None:
-    if path.suffix not in FILES:
-        raise InputError(f"{path}: unknown ending of a features file; give one of {', '.join(FILES)}")
+def _check_ending(path: Path, known: Sequence[str] = FILES) -> None:
+    if path.suffix not in known:
+        raise InputError(f"{path}: unknown ending of a features file; give one of {', '.join(known)}")
 
 def _seal(rows: "Tensor", signature: str, names: str) -> str: # checksum over everything in the file
     return digest([tensors_sha256({"features": rows}), signature, names])
@@ -441,34 +450,36 @@ def save_features(path: str | Path,                   # .safetensors, .npz or .n
         else: np.savez(temporary, features=rows.numpy(), **{k: np.array(v) for k, v in meta.items()})
 
 # %% ../../nbs/encoders/070_store.ipynb #0ff2f302
-def _arrays(path: Path) -> tuple[dict, dict[str, str]]: # by name, and metadata of files of this package
+def _split_meta(path: Path, arrays: dict) -> dict[str, str]: # metadata of files of this package, taken out
     if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
         with safetensors.safe_open(path, "pt") as file: meta = file.metadata() or {}
-        return load_file(path), meta if "seal" in meta else {}
-    loaded = np.load(path, allow_pickle=False)
-    if isinstance(loaded, np.ndarray): return {"features": loaded}, {}
-    with loaded: arrays = {k: loaded[k] for k in loaded.files}
-    if "seal" not in arrays: return arrays, {}
-    meta = {k: str(arrays.pop(k)) for k in ("signature", "names", "seal")}
-    return arrays, meta
+        return meta if "seal" in meta else {}
+    if path.suffix != ".npz" or "seal" not in arrays: return {}
+    return {k: str(arrays.pop(k)) for k in ("signature", "names", "seal")}
+
+def _feature_table(shapes: dict[str, tuple], path: Path) -> str: # name of the array
+    tables = [k for k, shape in shapes.items() if len(shape) == 2]
+    known = [k for k in ("features", "pool_3") if k in tables]
+    if known or len(tables) == 1: return (known or tables)[0]
+    if not tables and len(shapes) == 1: return next(iter(shapes)) # its shape is wrong, and will be named
+    raise InputError(f"{path} holds {few(sorted(shapes)) or 'nothing'}; "
+                     "expected one table of features, or one named features")
 
 def load_features(path: str | Path) -> Features:
-    """Features from .safetensors, .npz or .npy; raises InputError on damaged files, on statistics and on rows
-    that are not finite."""
+    """Features from a file of arrays: the table named features or pool_3, or the only one; raises InputError
+    on damaged files, on statistics and on rows that are not finite."""
     path = Path(path)
-    _check_ending(path)
-    try: arrays, meta = _arrays(path)
-    except Exception as error: # a reader on damaged bytes may raise anything
-        reason = getattr(error, "strerror", None) or (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path} is not a readable {path.suffix} file: {reason}") from error
+    _check_ending(path, ARRAY_FILES)
+    arrays = load_arrays(path)
+    meta = _split_meta(path, arrays)
     if {"mu", "sigma"} <= arrays.keys() or {"mean", "scatter"} <= arrays.keys():
         raise InputError(f"{path} holds a mean and a covariance, not features; GaussianStats.load reads it")
-    if "features" not in arrays and len(arrays) != 1:
-        raise InputError(f"{path} holds {few(sorted(arrays)) or 'nothing'}; "
-                         "expected one array, or one named features")
-    rows = checked_features(arrays.get("features", next(iter(arrays.values()))), str(path))
-    if not meta: return Features(rows, None, None, str(path))
+    name = _feature_table({k: tuple(x.shape) for k, x in arrays.items()}, path)
+    rows = checked_features(arrays[name], str(path))
+    if not meta:
+        scores = arrays.get("logits", None) if name != "logits" else None
+        logits = None if scores is None else checked_features(scores, f"{path}, logits")
+        return Features(rows, None, None, str(path), logits, name)
     if meta["seal"] != _seal(rows, meta.get("signature", ""), meta.get("names", "")):
         raise InputError(f"{path} is damaged: its checksum does not match; make it again")
     signature = Signature.parse(meta["signature"]) if meta["signature"] else None

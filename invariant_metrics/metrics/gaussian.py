@@ -22,10 +22,10 @@ from fastcore.basics import patch
 
 from ..core import (InputError, Signature, check_source, few, is_tensor, lazy_import,
                                     progress, rng)
-from ..files import atomic_write, save_tensors
-from ..data.items import as_numbers
+from ..files import ARRAY_FILES, array_shapes, atomic_write, save_tensors
+from ..data.items import as_numbers, picture_stack
 from ..encoders.cache import tensors_sha256
-from ..encoders.store import FILES, Features, FeatureStore, checked_features, load_features
+from ..encoders.store import Features, FeatureStore, checked_features, load_features
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #75ca2eb7
 torch = lazy_import("torch")
@@ -582,23 +582,15 @@ def same_moments(a: GaussianStats, b: GaussianStats) -> bool:
 # %% ../../nbs/metrics/020_gaussian.ipynb #546a5585
 def _is_array(x) -> bool: return isinstance(x, np.ndarray) or is_tensor(x)
 
-def _names_file(source) -> bool: # of features or of statistics
-    return isinstance(source, (str, Path)) and Path(source).suffix in FILES
+def _names_file(source) -> bool: # of features, statistics or pictures
+    return isinstance(source, (str, Path)) and Path(source).suffix in ARRAY_FILES
 
-def _holds_stats(path: Path) -> bool: # by content: mu and sigma, or scatters of GaussianStats
-    if not path.is_file(): raise InputError(f"no file {path}")
-    if path.suffix == ".npy": return False
-    try:
-        if path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as file: return {"mu", "sigma"} <= set(file.files)
-        with safetensors.safe_open(path, "pt") as file: return "scatter" in " ".join(file.keys())
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error,
-            safetensors.SafetensorError) as error:
-        raise InputError(f"{path} is not a readable {path.suffix} file: "
-                         f"{type(error).__name__}; make it again") from error
+def _holds_stats(path: Path, names: Iterable[str]) -> bool: # mu and sigma, or scatters of GaussianStats
+    if path.suffix == ".npz": return {"mu", "sigma"} <= set(names)
+    return path.suffix == ".safetensors" and "scatter" in " ".join(names)
 
 def _merge_shards(paths: Sequence[Path], where: str) -> GaussianStats:
-    others = [path for path in paths if not _holds_stats(path)]
+    others = [path for path in paths if not _holds_stats(path, array_shapes(path))]
     if others: raise InputError(f"{where}: only statistics can be merged, and {few(others)} holds features")
     shards = [GaussianStats.load(path) for path in paths]
     for (one, a), (two, b) in combinations(zip(paths, shards), 2):
@@ -612,11 +604,14 @@ def open_features(source,              # file, list of files, array (N, d); or f
                  ) -> Features | GaussianStats | None: # None: the source holds items, or is None
     "Features or statistics, if that is what a source holds; raises InputError on what is missing or damaged."
     if isinstance(source, (Features, GaussianStats)): return source
-    if _names_file(source) and _holds_stats(Path(source)): return GaussianStats.load(source)
+    if _names_file(source):
+        shapes = array_shapes(source)
+        if picture_stack(shapes, str(source)) is not None: return None
+        return GaussianStats.load(source) if _holds_stats(Path(source), shapes) else load_features(source)
     if isinstance(source, (list, tuple)) and len(source) and all(_names_file(s) for s in source):
         return _merge_shards([Path(s) for s in source], where)
     if isinstance(source, (list, tuple)) and source and all(_is_array(x) and x.ndim == 1 for x in source):
         source = as_numbers(source, where) # each is one row
     if _is_array(source) and source.ndim == 2:
         return Features(checked_features(source, where), None, None, where)
-    return load_features(source) if _names_file(source) else None
+    return None

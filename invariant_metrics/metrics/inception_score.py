@@ -7,6 +7,7 @@ __all__ = ['inception_score', 'inception_score_splits', 'inception_metric']
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #e4604b4f
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -14,7 +15,9 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .metric import SEEDS, Estimate, encoder_rows, metric_factory
+from ..encoders.encoder import GivenFeatures
+from ..encoders.inception import InceptionInput
+from .metric import SEEDS, Estimate, encoder_rows, metric_factory, own_encoder
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #212d90be
 def _log_probabilities(rows,                        # (N, C) logits, or probabilities
@@ -80,9 +83,10 @@ def _inception_estimate(pred: Tensor,                  # (N, C) logits
                        *, matched: bool = False,      # ignored
                        clusters=None,                 # (N,) cluster of each image; None: every one by itself
                        seed: int = 0,                 # of the halves
+                       probabilities: bool = False,   # the rows are probabilities
                       ) -> Estimate:
     "The Inception Score of logits with its bias-corrected value and the influence of each image."
-    logp = _log_probabilities(pred)
+    logp = _log_probabilities(pred, probabilities)
     kl, w = _class_information(logp)
     value = float((w @ kl).exp())
     units = len(logp) if clusters is None else int(max(clusters)) + 1
@@ -99,17 +103,33 @@ def _inception_estimate(pred: Tensor,                  # (N, C) logits
     return Estimate(max(value, 1.0), 2*value - float(np.mean(halves)), **parts)
 
 # %% ../../nbs/metrics/110_inception_score.ipynb #059cf3b0
+def _are_probabilities(rows: Tensor) -> bool:
+    "Whether given class scores are probabilities, not logits; raises InputError on what is neither."
+    if (rows < 0).any(): return False
+    if ((rows.double().sum(1) - 1).abs() <= 1e-3).all(): return True
+    raise InputError("inception-score takes logits or probabilities of classes; these rows have no number "
+                     "below 0 and do not sum to 1, as features do")
+
 def _compare(pred: Tensor, target: Tensor | None = None, w_pred: Tensor | None = None,
-             w_target: Tensor | None = None) -> float:
-    return inception_score(pred, w_pred)
+             w_target: Tensor | None = None, *, given: bool = False) -> float:
+    return inception_score(pred, w_pred, given and _are_probabilities(pred))
+
+def _given_estimate(pred: Tensor, target: Tensor | None = None, **options) -> Estimate:
+    return _inception_estimate(pred, target, **options, probabilities=_are_probabilities(pred))
 
 @metric_factory("inception-score", "set", higher_is_better=True, range="[1, 1008]", inputs="images",
                 weights="inception", published="inception", measures="sure class of each image, many classes "
                 "in all; looks at no target", cite="Salimans et al. 2016; Barratt and Sharma 2018")
 def inception_metric(device: str | None = None, weights: str = "inception", untrained: bool = False,
-                     seed: Annotated[int, SEEDS] = 0, resize: str = "tf1") -> dict:
-    "The Inception Score of all images at once, from the 1008 logits of FID's network."
-    rows, parts = encoder_rows("inception", "logits", device, weights=weights, untrained=untrained, seed=seed,
-                               resize=resize)
+                     seed: Annotated[int, SEEDS] = 0, resize: str = "tf1", **other) -> dict:
+    """The Inception Score of all images at once, from the 1008 logits of FID's network, or of class scores
+    that are given; raises InputError on another encoder or option."""
+    must = dict(encoder="inception", layer="logits", input=str(InceptionInput(resize=resize)))
+    own = own_encoder("inception-score", "the class scores of another network, --pred FILE.npy", must, other,
+                      weights=weights, untrained=untrained, seed=seed, resize=resize)
+    rows, parts = encoder_rows(device=device, **own)
     signature = Signature.of(metric="inception-score", **parts, splits=1, dtype="float64")
-    return dict(**rows, compare=_compare, estimate=_inception_estimate, signature=signature, compares=False)
+    given = isinstance(rows["encoder"], GivenFeatures)
+    return dict(**rows | {"layer": "logits"}, compare=partial(_compare, given=given),
+                estimate=_given_estimate if given else _inception_estimate, signature=signature,
+                compares=False)

@@ -16,32 +16,11 @@ from ..core import InputError, Signature, unknown
 from ..encoders.encoder import IMAGENET, Encoder, Preprocess
 from ..encoders.inception import InceptionInput
 from ..encoders.weights import get_card
-from .metric import SEEDS, Between, Estimate, encoder_rows, metric_factory
+from .metric import (SEEDS, Between, Estimate, encoder_rows, metric_factory,
+                                              own_encoder)
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
 from .mmd import kernel_metric, kid_subsets, mmd_estimate
-
-# %% ../../nbs/metrics/260_named.ipynb #a204e5f4
-def _own_encoder(metric: str,     # the metric's name, for messages
-                instead: str,    # what to use with another encoder
-                must: dict,      # encoder, layer and input that its description must have
-                other: dict,     # what else the user gave
-                **options,       # of the metric's own encoder: weights, untrained, seed, ...
-               ) -> dict:        # what `encoder_rows` takes
-    """The encoder of a named metric, by name or as an object; raises InputError on another encoder and on
-    unknown options."""
-    extra = [k for k in other if k != "encoder"]
-    if extra:
-        raise InputError(f"{metric} takes no option {extra[0]!r}; for a choice of features use {instead}")
-    given = other.get("encoder")
-    if given is None: return dict(encoder=must["encoder"], layer=must["layer"], **options)
-    own = f"{metric} is defined on {must['encoder']} at layer {must['layer']} ({must['input']})"
-    if not isinstance(given, Encoder): raise InputError(f"{own} and takes no other encoder; use {instead}")
-    described = given.describe(must["layer"])
-    differ = [f"{k} {v}" for k, v in described.items() if must.get(k, v) != v]
-    if differ and described["encoder"] != "unstated":
-        raise InputError(f"{own}, not on {', '.join(differ)}; use {instead}")
-    return dict(encoder=given, layer=must["layer"] if must["layer"] in given.layers else None)
 
 # %% ../../nbs/metrics/260_named.ipynb #2a4c25bc
 _FID_LAYERS = ("64", "192", "768", "2048")
@@ -50,7 +29,7 @@ _FID_LAYERS = ("64", "192", "768", "2048")
 def _inception(metric: str, instead: str, resize: str, layer: str, other: dict, **options) -> dict:
     if layer not in _FID_LAYERS: raise unknown(f"layer of {metric}", layer, _FID_LAYERS)
     must = dict(encoder="inception", layer=layer, input=str(InceptionInput(resize=resize)))
-    return _own_encoder(metric, instead, must, other, resize=resize, **options)
+    return own_encoder(metric, instead, must, other, resize=resize, **options)
 
 def _fid(metric: str, resize: str, device: str | None, other: dict, layer: str, **options) -> dict:
     own = _inception(metric, "fd --encoder NAME", resize, layer, other, **options)
@@ -93,7 +72,7 @@ def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: boo
     """The Fréchet distance on DINOv2's class token at 224 pixels; raises InputError on another encoder, layer
     or option."""
     must = dict(encoder="dinov2", layer="cls", input=str(Preprocess(224, "squash", "bicubic", IMAGENET)))
-    own = _own_encoder("fdd", "fd --encoder NAME", must, other, weights=weights, untrained=untrained,
+    own = own_encoder("fdd", "fd --encoder NAME", must, other, weights=weights, untrained=untrained,
                       seed=seed)
     return fd_parts("fdd", *encoder_rows(device=device, **own))
 

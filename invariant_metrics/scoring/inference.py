@@ -68,7 +68,7 @@ def _signature(metric: Metric, n: int, n_target: int | None, clusters: Sequence 
 
 def estimate_score(metric: Metric,
                    estimate: Estimate,
-                   n: int,                             # predictions
+                   n: int | None,                      # predictions; None: nobody knows
                    n_target: int | None = None,        # targets, if their number is another
                    *, matched: bool = False,
                    clusters: Sequence | None = None,   # (N,) labels

@@ -10,21 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..core import (InputError, Score, Signature, check_device, check_range, check_source,
-                                    check_type, lazy_import, progress, unknown)
+                                    check_type, few, lazy_import, progress, unknown)
+from ..data.groups import group_labels
 from ..data.items import Images
+from ..data.photos import ImageReading
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
 from ..files import digest
-from ..metrics.metric import Estimate, ItemMetric, Metric, SetMetric
+from ..metrics.metric import Estimate, ItemMetric, Metric, SetMetric, TextMetric
 from ..metrics.gaussian import GaussianStats, same_moments
-from .inference import (METHODS, estimate_score, paired_difference, permutation_test,
+from .inference import (FEWEST, METHODS, estimate_score, paired_difference, permutation_test,
                                                  score_rows)
 from .sides import (SideComparison, Extraction, NotedRows, Side, StatsPair, by_id,
                                              comparison_rows)
 from .sides import listed_metrics, open_comparison
-from ..stats import check_clusters, check_level
+from ..stats import check_clusters, check_level, student_interval
 
 # %% ../../nbs/scoring/20_score.ipynb #e67107c9
 torch = lazy_import("torch")
@@ -82,11 +86,23 @@ def _frame_html(frame: "DataFrame") -> str:
 
 class _SystemScores(dict):
     "Metric name -> Score, of one system."
+    groups: Mapping[str, "_SystemScores"] = {} # group -> the same of its items, where groups were asked for
+    group_mean: "_SystemScores | None" = None  # the mean of the groups, each counting the same
+
+    def by_group(self) -> "DataFrame":
+        "A row per metric and group, then the mean of the groups: the columns of `to_frame` and group."
+        import pandas as pd
+        parts = [*self.groups.items(), *([("mean of groups", self.group_mean)] if self.group_mean else [])]
+        frames = [scores.to_frame().assign(group=group) for group, scores in parts]
+        frame = pd.concat([f.dropna(axis=1, how="all") for f in frames], ignore_index=True)
+        return frame[["metric", "group", *(c for c in frame.columns if c not in ("metric", "group"))]]
+
     def to_frame(self) -> "DataFrame":
         """A row per metric: value, corrected, ci_low, ci_high, confidence, method, p_value, n,
         higher_is_better, notes, signature."""
         import pandas as pd
-        return pd.DataFrame([{"metric": name, **_frame_row(score)} for name, score in self.items()])
+        frame = pd.DataFrame([{"metric": name, **_frame_row(score)} for name, score in self.items()])
+        return frame.astype({"n": "Int64"}) if frame["n"].isna().any() else frame
 
     def _repr_html_(self) -> str: return _frame_html(self.to_frame()) if self else ""
 
@@ -146,7 +162,7 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
         raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be computed from "
                          "statistics, which hold no samples")
     if not settings["reps"]: known = Estimate(known.value, notes=("no interval: none was asked for",))
-    n, m = len(pair.pred), len(pair.target) # 0 if it is not known
+    n, m = pair.pred.n, pair.target.n # None if it is not known
     score = estimate_score(metric, known, n, m, confidence=settings["confidence"])
     counts = {"n": n or "unknown", "n_target": None if n == m else m or "unknown"}
     return replace(score, signature=score.signature.extended(**counts))
@@ -179,10 +195,11 @@ def _pair_score(metric: Metric, noted: NotedRows, same: bool, known: Estimate | 
     return replace(score, notes=tuple(notes))
 
 def _score_comparison(
-    found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping
+    found: SideComparison, extraction: Extraction, permutations: int, settings: Mapping,
+    rows: Mapping | None = None, # of `comparison_rows`, if they are known
 ) -> Scores: # settings of `score_rows`
     "The scores of every system, with the rows they come from."
-    rows = comparison_rows(found, extraction)
+    if rows is None: rows = comparison_rows(found, extraction)
     truth = found.target and _reference_digest(found.target)
     source = found.source and _reference_digest(found.source)
     scores = {} # system -> metric name -> Score
@@ -195,10 +212,69 @@ def _score_comparison(
         for m in found.metrics:
             score = _pair_score(m, rows[s][m.name], same, known[s][m.name], permutations, settings)
             against = dict(reference=truth if m.compares else None,
-                           source=source if m.card.get("source") else None)
+                           source=source if m.card.get("source") else None, **found.choices(m, s))
             scores[s][m.name] = replace(score, signature=score.signature.extended(**against))
     names = {s: getattr(side, "names", None) for s, side in found.systems.items()}
     return Scores(scores, found.metrics, rows, known, names, settings)
+
+# %% ../../nbs/scoring/20_score.ipynb #c4a0d01d
+def _some(noted: NotedRows, metric: Metric, at: Sequence[int], at_target: Sequence[int]) -> NotedRows:
+    rows = noted.rows
+    kept = replace(rows, pred=rows.pred[at], deviation=None, notes=(),
+                   target=None if rows.target is None else rows.target[at_target])
+    notes = metric.notes(kept.pred) if isinstance(metric, ItemMetric) and metric.notes else ()
+    return replace(noted, rows=replace(kept, notes=tuple(notes)))
+
+def _part_of(side: Images | Texts, names: set[str]) -> tuple[Images | Texts, list[int]]:
+    at = [i for i, name in enumerate(side.names) if name in names]
+    return replace(side, names=[side.names[i] for i in at], items=[side.items[i] for i in at]), at
+
+def _group_scores(found: SideComparison, whole: Scores,
+                  labels: Mapping[int, Sequence[str]], # id of a side -> the group of each of its items
+                  extraction: Extraction, settings: Mapping) -> dict[str, Scores]: # group -> scores
+    out = {}
+    for group in dict.fromkeys(sorted(label for by in labels.values() for label in by)):
+        def part(side):
+            inside = {name for name, label in zip(side.names, labels[id(side)]) if label == group}
+            return _part_of(side, inside)
+        systems = {s: part(side) for s, side in found.systems.items()}
+        target, at_target = (None, []) if found.target is None else part(found.target)
+        empty = [s or "pred" for s, (side, _) in systems.items() if not len(side)]
+        if empty or target is not None and not len(target):
+            raise InputError(f"group {group}: no item of it in {few(empty) or 'target'}")
+        of_group = replace(found, systems={s: side for s, (side, _) in systems.items()}, target=target)
+        texts = [m for m in found.metrics if isinstance(m, TextMetric)]
+        rows = {s: {} for s in systems}
+        if texts: rows = comparison_rows(replace(of_group, metrics=texts), extraction)
+        for s, (_, at) in systems.items():
+            rows[s] |= {m.name: _some(whole.rows[s][m.name], m, at, at_target)
+                        for m in found.metrics if m not in texts}
+        clusters = settings["clusters"]
+        some = clusters and [clusters[i] for i in next(iter(systems.values()))[1]]
+        try: out[group] = _score_comparison(of_group, extraction, 0, {**settings, "clusters": some}, rows)
+        except InputError as error: raise InputError(f"group {group}: {error}") from error
+    return out
+
+def _mean_of(whole: Score, groups: Sequence[Score], settings: Mapping) -> Score:
+    values = np.array([score.value for score in groups])
+    signature = whole.signature.extended(n=len(groups), mean="groups", clusters=None)
+    mean = Score(float(values.mean()), None, len(groups), whole.higher_is_better, signature, values)
+    if not settings["reps"]: return mean
+    if len(groups) < FEWEST:
+        why = f"no interval: {len(groups)} groups are too few, {FEWEST} are the least"
+        return replace(mean, notes=(why,))
+    return replace(mean, ci=student_interval(mean.value, values - mean.value, settings["confidence"]))
+
+def _add_groups(scores: Scores, found: SideComparison, by: str | Sequence, sources: Sequence,
+                extraction: Extraction, settings: Mapping) -> None:
+    odd = [side for side in found.sides if not isinstance(side, (Images, Texts))]
+    if odd: raise InputError("groups are of items, and features or statistics were given")
+    labels = {id(side): group_labels(by, side.names, sources, side.where) for side in found.sides}
+    groups = _group_scores(found, scores, labels, extraction, settings)
+    for s, whole in scores.items():
+        whole.groups = {group: by_system[s] for group, by_system in groups.items()}
+        whole.group_mean = _SystemScores({name: _mean_of(score, [g[name] for g in whole.groups.values()],
+                                                        settings) for name, score in whole.items()})
 
 # %% ../../nbs/scoring/20_score.ipynb #01c00819
 # replicates or permutations at most: more would take days for one more digit of an interval
@@ -213,11 +289,24 @@ class ScoreOptions:
     # also test whether both sets may have one distribution, with this number of relabelings
     permutations: int = 0
     paired: bool = False                  # two systems: the interval of their difference, first − second
-    # (N,) labels of items that are not independent, in the order of the sorted names
-    clusters: Sequence | None = None
+    # items that are not independent, such as frames of a clip, so that intervals are of clips: folder, a
+    # field of the records of the target, or in Python (N,) labels in the order of the sorted names
+    clusters: str | Sequence | None = None
+    # also scores by group, and their mean: folder, a field of the records of the target (nocaps: domain), or
+    # in Python (N,) labels
+    group: str | Sequence | None = None
     query: object = None    # text file with a query on each line, for metrics of pairs
     skip_bad: bool = False  # leave out images that do not decode, and say how many
     recursive: bool = False # also the folders within a folder
+    # images of 16 bits: the value that is white, e.g. 4095 for 12 bits; default 65535
+    data_range: int | None = None
+    background: str = "white" # color under transparent pixels: a name such as black, or #rrggbb
+    frame: int = 0            # frame of animated images, counted from 0
+    # largest number of pixels of an image; default 89478485. Raise it only for images you trust
+    max_pixels: int | None = None
+    # how images answer each other if their names differ: order, or a regular expression for the part of the
+    # names that both sides have, e.g. '^\d+'
+    match: str | None = None
     # if the sides do not have the same names: score the items that all have, and say how many
     intersect: bool = False
     cache: bool = True      # keep features of files for the next time
@@ -231,9 +320,11 @@ class ScoreOptions:
         check_range("permutations", self.permutations, 0, _MOST_DRAWS)
         check_range("batch", self.batch, 1)
         check_range("workers", self.workers, 0)
-        check_clusters(self.clusters)
+        for labels in (self.clusters, self.group):
+            if not isinstance(labels, str): check_clusters(labels)
         if isinstance(self.ci, str) and self.ci not in METHODS:
             raise unknown("interval method", self.ci, METHODS)
+        self.reading # raises on values that cannot be
         own = {"encoder", "layer", "weights", "device", *(f.name for f in fields(self))}
         for name in self.metric_options or {}:
             check_type("the name of a metric's option", name, str)
@@ -246,6 +337,11 @@ class ScoreOptions:
         "The interval as `score_rows` takes it; None for no interval."
         return {True: "auto", False: None, None: None}.get(self.ci, self.ci)
 
+    @property
+    def reading(self) -> ImageReading:
+        "What is chosen where files of images leave it open."
+        return ImageReading(self.data_range, self.background, self.frame, self.max_pixels)
+
     def including(self, **more) -> "ScoreOptions":
         "A copy with other values for some fields; raises InputError on an unknown name."
         names = [f.name for f in fields(self)]
@@ -254,6 +350,13 @@ class ScoreOptions:
         return replace(self, **more)
 
 # %% ../../nbs/scoring/20_score.ipynb #a470f284
+def _clusters(by: str | Sequence | None, found: SideComparison, sources: Sequence) -> Sequence | None:
+    if not isinstance(by, str): return by
+    side = next(iter(found.systems.values()))
+    if not isinstance(side, (Images, Texts)):
+        raise InputError(f"clusters={by} is of items, and features or statistics were given")
+    return group_labels(by, side.names, sources, side.where)
+
 def score(pred, # folder, files, array, texts, features, statistics; or a dict of them, one per system
           target=None,                          # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
@@ -276,6 +379,8 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     if not isinstance(options, ScoreOptions):
         raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
     options = options.including(**more)
+    if options.group is not None and options.paired:
+        raise InputError("a paired difference has no groups; leave out --group (group=)")
     several = isinstance(pred, Mapping) and not by_id(pred, target)
     if options.paired and not (several and len(pred) == 2):
         raise InputError("a paired comparison needs two systems, "
@@ -287,15 +392,18 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     for_metrics = {**(options.metric_options or {}), "encoder": encoder, "layer": layer, "weights": weights}
     found = open_comparison(pred, target, asked, source, device=device, query=options.query,
                             skip_bad=options.skip_bad, recursive=options.recursive,
-                            intersect=options.intersect, workers=options.workers, **for_metrics)
+                            intersect=options.intersect, workers=options.workers,
+                            reading=options.reading, match=options.match, **for_metrics)
     if options.permutations and not any(m.is_distance for m in found.metrics):
         raise InputError("permutations test distances between sets, "
                          f"and {', '.join(m.name for m in found.metrics)} are none")
     settings = dict(method=options.method, confidence=confidence, reps=options.reps if options.method else 0,
-                    seed=seed, clusters=options.clusters)
+                    seed=seed, clusters=_clusters(options.clusters, found, (target, pred)))
+    extraction = Extraction(options.batch, FeatureStore() if options.cache else None)
     try:
-        scores = _score_comparison(found, Extraction(options.batch, FeatureStore() if options.cache else None),
-                                  options.permutations, settings)
+        scores = _score_comparison(found, extraction, options.permutations, settings)
+        if options.group is not None:
+            _add_groups(scores, found, options.group, (target, pred), extraction, settings)
     except MemoryError as error:
         raise InputError(f"not enough memory ({error}); take fewer items, "
                          "replicates or permutations") from error

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items,
                                           load_items, matching, sources_of)
+from ..data.matching import match_hint, match_names
+from ..data.photos import ImageReading
 from ..data.texts import TEXT_FILES, References, Texts, load_references
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
@@ -79,7 +81,7 @@ class Extraction:
 
     def __call__(self, metric: Metric, side: Side, where: str) -> "Tensor": # (N, d)
         "One vector per item of a side."
-        if isinstance(side, Features): return side.rows
+        if isinstance(side, Features): return side.of_layer(metric.layer)
         key = id(side), metric.phi_key
         if key not in self.made: self.made[key] = side, self._extract(metric, side, _side_name(side, where))
         return self.made[key][1]
@@ -205,6 +207,13 @@ class SideComparison:
     systems: dict[str, Side]
     target: Side | None = None
     source: Images | Texts | None = None   # what the predictions were made from
+    notes: tuple[str, ...] = ()            # on how predictions and targets were paired
+
+    def choices(self, metric: Metric, system: str) -> dict[str, object]:
+        "What was chosen for the reading of the images that a metric looks at, for its signature."
+        seen = [self.systems[system], *([self.target] if metric.compares else []),
+                *([self.source] if metric.card.get("source") else [])]
+        return {k: v for side in seen if isinstance(side, Images) for k, v in side.choices().items()}
 
     @property
     def sides(self) -> list[Side]:
@@ -243,7 +252,16 @@ def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> Side
     common = intersect or skip_bad and found.source is not None and bool(found.source.skipped)
     systems, target, source = align_items([*found.systems.values()], found.target, found.source,
                                           partners=partners, common=common)
-    return SideComparison(found.metrics, dict(zip(found.systems, systems)), target, source)
+    return replace(found, systems=dict(zip(found.systems, systems)), target=target, source=source)
+
+def _paired_by(found: SideComparison, match: str | None) -> SideComparison: # with names that fit
+    images = all(isinstance(side, Images) for side in found.sides)
+    if match is not None and (found.target is None or not images):
+        raise InputError("match pairs images with their targets; "
+                         f"{'there are none' if found.target is None else 'the sides hold something else'}")
+    if found.target is None or not images: return found
+    systems, target, notes = match_names([*found.systems.values()], found.target, match)
+    return replace(found, systems=dict(zip(found.systems, systems)), target=target, notes=notes)
 
 def _asked_inputs(metrics: Sequence) -> str:
     "What the sides of a comparison hold, from the metrics' cards, before any metric is built."
@@ -279,6 +297,8 @@ def open_comparison(
     recursive: bool = False, # also the folders within a folder
     intersect: bool = False, # only the names that are on all sides
     workers: int = 0,        # threads that read and prepare images; 0: one for each core, eight at most
+    reading: ImageReading = ImageReading(), # what is chosen where files of images leave it open
+    match: str | None = None, # "order", or a pattern for the part of the names that images share
     **options,               # encoder, layer, weights, and others that the metrics take
 ) -> SideComparison:
     "Metrics built and sides opened; raises InputError if something is missing or does not fit."
@@ -289,14 +309,15 @@ def open_comparison(
         check_source(side, str(name) or "pred")
     of = _asked_inputs(metrics)
     # a generator can be read once
-    systems = {s: collect_items(x, of, s or "pred") for s, x in systems.items()}
-    target = collect_items(target, "references" if of == "texts" else of, "target")
+    systems = {s: collect_items(x, of, s or "pred", reading) for s, x in systems.items()}
+    target = collect_items(target, "references" if of == "texts" else of, "target", reading)
     places = (*(s or "pred" for s in systems), "target")
     opened = [open_features(x, name) for x, name in zip((*systems.values(), target), places)]
     stand_in = None
-    if all(x is not None for x in opened):
+    # metrics that look at no target have only one side
+    if all(x is not None for x in (opened if target is not None else opened[:-1])):
         from invariant_metrics.encoders.encoder import GivenFeatures
-        stand_in = GivenFeatures(next((x.signature for x in opened if x.signature), None))
+        stand_in = GivenFeatures(next((x.signature for x in opened if x is not None and x.signature), None))
     built = _build_metrics(metrics, device, stand_in, query is not None, **options)
     inputs = _inputs_of(built)
     of_texts = any(isinstance(m, TextMetric) for m in built)
@@ -308,17 +329,17 @@ def open_comparison(
     if lines and inputs == "images":
         raise InputError(f"{lines[0]} is a text file, and {built[0].name} looks at images; "
                          "for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
-    reading = dict(skip_bad=skip_bad, recursive=recursive, workers=workers)
+    how_read = dict(skip_bad=skip_bad, recursive=recursive, workers=workers, reading=reading)
     if inputs == "images": _suggest_parts([*systems.values(), target], built, recursive)
-    how = reading if inputs == "images" else dict(query=query)
+    how = how_read if inputs == "images" else dict(query=query)
     sides = {s: _open_side(x, s or "pred", inputs, **how) if ready is None else ready
              for (s, x), ready in zip(systems.items(), opened)}
     truth = opened[-1]
     if truth is None and target is not None: # metrics of sets see every reference, too
         truth = (_open_side(target, "target", "references") if of_texts
                  else _open_side(target, "target", inputs, **how))
-    found = SideComparison(built, sides, truth, _open_source(source, built, **reading))
-    return _match_sides(found, skip_bad, intersect)
+    found = SideComparison(built, sides, truth, _open_source(source, built, **how_read))
+    return _match_sides(_paired_by(found, match), skip_bad, intersect)
 
 # %% ../../nbs/scoring/00_sides.ipynb #9a7f449d
 @dataclass(frozen=True)
@@ -338,10 +359,13 @@ def _left_out(side: Images | Texts) -> tuple[str, ...]:
     reasons = few(list(side.skipped.values()), 3)
     return (f"{len(side.skipped)} items of {side.where} were left out: {reasons}",)
 
+def _done_to(side: Images | Texts) -> tuple[str, ...]: # before it was scored
+    return _left_out(side) + (side.notes() if isinstance(side, Images) else ())
+
 def _notes(metric: Metric, side: Side, where: str) -> tuple[str, ...]:
     if isinstance(side, (Features, GaussianStats)): return _check_origin(metric, side.signature, where)
     speaks = isinstance(side, Texts) and hasattr(metric.encoder, "notes")
-    return _left_out(side) + (metric.encoder.notes(side.items) if speaks else ())
+    return _done_to(side) + (metric.encoder.notes(side.items) if speaks else ())
 
 def _names(side: Side) -> Sequence[str] | None: return getattr(side, "names", None)
 
@@ -448,6 +472,12 @@ def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]:
     many = f"{min(common)} to {max(common)}" if len(set(common)) > 1 else common[0]
     return (f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",)
 
+def _check_paired(pred: Images | Texts, target: Images | Texts, needed_by: str) -> None:
+    try: matching(pred, target, needed_by)
+    except InputError as error:
+        images = isinstance(pred, Images) and isinstance(target, Images)
+        raise InputError(f"{error}{match_hint(pred, target) if images else ''}") from error
+
 def comparison_rows(found: SideComparison,
                     extraction: Extraction,
                    ) -> dict[str, dict[str, NotedRows]]: # system -> metric name -> rows and notes
@@ -467,18 +497,20 @@ def comparison_rows(found: SideComparison,
         where = s or _side_name(pred, "pred"), _side_name(target, "target")
         for m in sets:
             rows = _set_rows(m, pred, every if m.compares else None, extraction, where, matched)
-            out[s][m.name] = replace(rows, notes=(*rows.notes, *partly)) if m.compares else rows
+            out[s][m.name] = replace(rows, notes=(*rows.notes, *found.notes, *partly)) if m.compares else rows
     if not items: return out
     paired = next((m.name for m in items if m.compares), "")
     if paired:
         for pred in systems.values():
             if isinstance(pred, (Images, Texts)) and isinstance(target, (Images, Texts)):
-                matching(pred, target, paired)
+                _check_paired(pred, target, paired)
     alike = len({tuple(_names(pred) or ()) for pred in systems.values()}) == 1
     groups = [dict(systems)] if alike else [{s: pred} for s, pred in systems.items()]
     for group in groups:
         made_from = None if found.source is None else sources_of(next(iter(group.values())), found.source)
         for s, by in _item_rows(group, target if paired else None, items, extraction.batch, made_from).items():
-            notes = _notes(items[0], systems[s], s or "pred") + (_left_out(target) if paired else ())
+            notes = _notes(items[0], systems[s], s or "pred")
+            if paired: notes += _done_to(target) + found.notes
+            if isinstance(found.source, Images): notes += found.source.notes()
             out[s] |= {name: NotedRows(rows, notes) for name, rows in by.items()}
     return out

@@ -359,7 +359,7 @@ def test_files_that_hold_no_features_are_one_line(tmp_path):
     (tmp_path/"text.safetensors").write_text("hello")
     for name, says in {"object.npy": "not a readable .npy", "stats.npz": "GaussianStats.load", "s.safetensors": "GaussianStats.load", "two.npz": "holds a, b; expected one",
                        "none.npz": "holds nothing", "flat.npy": "must be \\(items, width\\)", "bad.npy": "2 of 4 rows .*: 1, 3", "empty.npy": "no features", "complex.npy": "real numbers",
-                       "text.npy": "not a readable", "zero.npz": "not a readable", "text.safetensors": "not a readable", "gone.npy": "No such file", "x.csv": "unknown ending"}.items():
+                       "text.npy": "not a readable", "zero.npz": "not a readable", "text.safetensors": "not a readable", "gone.npy": "no file", "x.csv": "unknown ending"}.items():
         with pytest.raises(InputError, match=says) as error: load_features(tmp_path/name)
         assert "\n" not in str(error.value), name
     with pytest.raises(InputError, match="1 of 2 rows"): save_features(tmp_path/"new.npz", np.array([[1., np.nan], [0, 0]]))

@@ -305,3 +305,22 @@ def test_a_gpu_agrees_with_the_cpu(parts):
     here, twice = GaussianStats.of(x, parts=parts), GaussianStats.of(torch.cat([x, x]))
     assert there.cov.device.type == "cuda" and apart(there.cov.cpu(), here.cov, here.cov) < 1e-9
     assert apart(there.to("cpu").merge(here).cov, twice.cov, twice.cov) < 1e-9
+
+
+def test_statistics_without_n_are_of_unknown_n_everywhere(tmp_path):
+    import json
+    from commands import cli
+    from invariant_metrics.scoring.score import score
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        z = draw.normal(size=(60, 4))
+        np.savez(tmp_path/f"{name}.npz", mu=z.mean(0), sigma=np.cov(z, rowvar=False))
+    found = score(tmp_path/"a.npz", tmp_path/"b.npz", "fd")
+    assert found["fd"].n is None and "n=unknown" in str(found["fd"]) and "n=unknown" in repr(found["fd"]) and "n:unknown" in str(found["fd"].signature)
+    assert found["fd"].to_dict()["n"] is None and found.to_frame()["n"].isna().all() and "n=unknown" in found["fd"]._repr_html_()
+    done = cli("score", "fd", "--pred", "a.npz", "--target", "b.npz", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["result"]["scores"]["a.npz"]["fd"]["n"] is None
+    shown = cli("score", "fd", "--pred", "a.npz", "--target", "b.npz", cwd=tmp_path).stdout
+    assert " n " not in shown.splitlines()[1] # no empty column
+    systems = score({"a": tmp_path/"a.npz", "b": draw.normal(size=(30, 4))}, tmp_path/"b.npz", "fd", ci=False).to_frame()
+    assert systems["n"].tolist()[1] == 30 and systems["n"].isna().tolist() == [True, False]

@@ -10,7 +10,7 @@ from scipy.ndimage import correlate1d
 
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.image_metrics import ciede2000, decibels, _half_size, luma, ms_ssim, psnr, _squared_errors
+from invariant_metrics.metrics.image_metrics import ciede2000, decibels, _half_size, gray_levels, luma, ms_ssim, psnr, _squared_errors
 from invariant_metrics.metrics.image_metrics import ssim
 
 FIVE = ("I03", "I04", "I06", "I08", "I19")
@@ -149,7 +149,7 @@ def test_ms_ssim_is_near_to_torchmetrics_where_that_takes_the_image_and_finds_id
 
 
 @pytest.mark.parametrize("size, options, said", [((160, 200), {}, "161 pixels at least, not 160 × 200"),
-                                                 ((200, 200), {"channels": "gray"}, "unknown channels"),
+                                                 ((200, 200), {"channels": "lab"}, "unknown channels"),
                                                  ((200, 200), {"combine": "mean"}, "unknown combine")])
 def test_ms_ssim_refuses_in_one_line(size, options, said):
     pred, target = pair(*size, 0.1, n=1)
@@ -157,37 +157,37 @@ def test_ms_ssim_refuses_in_one_line(size, options, said):
     assert "\n" not in str(error.value)
 
 
-def test_luma_is_whole_gray_levels_and_takes_rgb_only():
+def test_gray_is_whole_levels_and_takes_rgb_only():
     g = torch.Generator().manual_seed(0)
     gray = torch.randint(0, 256, (1, 1, 4, 5), generator=g)/255
-    assert torch.allclose(luma(gray.expand(1, 3, 4, 5)), gray.double(), atol=1e-6)
-    with pytest.raises(InputError, match="not of 1 channels"): luma(gray)
-    assert "channels:luma" in str(get_metric("ssim", channels="luma").signature) and "channels:rgb" in str(get_metric("ssim").signature)
+    assert torch.allclose(gray_levels(gray.expand(1, 3, 4, 5)), gray.double(), atol=1e-6)
+    with pytest.raises(InputError, match="not of 1 channels"): gray_levels(gray)
+    assert "channels:gray" in str(get_metric("ssim", channels="gray").signature) and "channels:rgb" in str(get_metric("ssim").signature)
 
 
 @pytest.mark.parametrize("name, expected", zip(FIVE, MS_SSIM))
-def test_published_ms_ssim_is_the_sum_of_scales_on_luma(name, expected):
+def test_published_ms_ssim_is_the_sum_of_scales_on_gray(name, expected):
     pred, target = photographs(name)
-    assert round(ms_ssim(pred, target, channels="luma", combine="sum").item(), 4) == expected
+    assert round(ms_ssim(pred, target, channels="gray", combine="sum").item(), 4) == expected
 
 
 def test_no_other_setting_reproduces_the_published_ms_ssim():
     sides = photographs("I19")
-    for options in (dict(channels="luma"), dict(combine="sum"), {}): assert abs(ms_ssim(*sides, **options).item() - 0.8462) > 2e-3
+    for options in (dict(channels="gray"), dict(combine="sum"), {}): assert abs(ms_ssim(*sides, **options).item() - 0.8462) > 2e-3
 
 
 @pytest.mark.parametrize("name, expected", zip(FIVE, (0.6993, 0.9978, 0.9989, 0.9669, 0.6519)))
 def test_published_ssim_through_the_metric(name, expected):
     pred, target = photographs(name)
-    assert round(ssim(pred, target, channels="luma").item(), 4) == expected
-    metric = get_metric("ssim", channels="luma")
+    assert round(ssim(pred, target, channels="gray").item(), 4) == expected
+    metric = get_metric("ssim", channels="gray")
     assert round(metric.statistic(extract([metric], pred, target)["ssim"]), 4) == expected
 
 
 def test_functions_called_directly_refuse_what_has_no_area_or_another_shape():
     from invariant_metrics.metrics.image_metrics import colorfulness, colorfulness_abs, psnr, _squared_errors
     two = {"psnr": psnr, "ciede2000": ciede2000, "squared_errors": _squared_errors, "ssim": ssim, "ms-ssim": ms_ssim}
-    one = {"colorfulness": colorfulness, "colorfulness-abs": colorfulness_abs, "luma": luma}
+    one = {"colorfulness": colorfulness, "colorfulness-abs": colorfulness_abs, "luma": luma, "gray": gray_levels}
     for shape, says in (((2, 3, 0, 8), "no area"), ((2, 3, 8, 0), "no area"), ((3, 8, 8), r"images are \(N"), ((8,), r"images are \(N"), ((1, 2, 3, 8, 8), r"images are \(N")):
         for f in two.values():
             with pytest.raises(InputError, match=says): f(torch.zeros(shape), torch.zeros(shape))

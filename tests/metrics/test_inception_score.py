@@ -110,3 +110,30 @@ def test_metric_through_the_network():
     assert torch.allclose(rows, theirs, atol=1e-3*float(theirs.abs().max()))
     card, = [c for c in metric_cards() if c["name"] == "inception-score"]
     assert card["kind"] == "set" and dict(metric.signature.items)["layer"] == "logits"
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", "pt"])
+@pytest.mark.parametrize("kind", ["logits", "probabilities"])
+def test_given_class_scores_need_no_network(tmp_path, kind, ending):
+    from invariant_metrics.scoring.score import score
+    x = logits()
+    rows = x if kind == "logits" else x.softmax(1)
+    path = tmp_path/f"scores.{ending}"
+    if ending == "npy": np.save(path, rows)
+    elif ending == "npz": np.savez(path, pool_3=np.ones((60, 20)), logits=rows)
+    else: torch.save(rows, path)
+    for source in (path, rows):
+        found = score(source, None, "inception-score")["inception-score"]
+        assert found.value == pytest.approx(inception_score(x), rel=1e-5) and found.ci.low < found.corrected < found.ci.high
+
+
+def test_features_are_no_class_scores(tmp_path):
+    from invariant_metrics.scoring.score import score
+    with pytest.raises(InputError, match="as features do"): score(logits().relu(), None, "inception-score")
+    np.savez(tmp_path/"pool.npz", pool_3=logits())
+    with pytest.raises(InputError, match="holds pool_3 and no logits"): score(tmp_path/"pool.npz", None, "inception-score")
+
+
+@pytest.mark.parametrize("options, says", [({"encoder": "embedded"}, "is defined on inception at layer logits .* and takes no other encoder"), ({"sigma": 2}, "takes no option 'sigma'")])
+def test_another_encoder_is_refused_as_fid_does(options, says):
+    with pytest.raises(InputError, match=says): get_metric("inception-score", **options)
