@@ -165,6 +165,29 @@ def _score_tables(scores: dict, confidence: float) -> list[ResultTable]: # one, 
     if not any(row["encoder"] for row in rows): hide.append("encoder")
     return [ResultTable(rows, title, "; ".join(captions), confidence, hide)]
 
+def _group_tables(scores: dict, confidence: float, by: str) -> list[ResultTable]: # one for each system
+    out = []
+    for system, whole in scores.items():
+        if not getattr(whole, "groups", None): continue
+        parts = [*whole.groups.items(), ("mean of groups", whole.group_mean)]
+        rows = [{"metric": row.pop("metric"), "group": group, **row} for name in whole for group, of in parts
+                for row in [_score_row(system, name, of[name])]]
+        out.append(ResultTable(rows, f"{system} by {by}", "", confidence,
+                               ("system", "encoder", "confidence", "method", "signature")))
+    return out
+
+def _group_notes(scores: dict) -> list[str]: # those that the whole does not have
+    asked = [whole for whole in scores.values() if getattr(whole, "groups", None)]
+    parts = [(whole, group, of) for whole in asked
+             for group, of in [*whole.groups.items(), ("mean of groups", whole.group_mean)]]
+    return [f"{name}, {group}: {note}" for whole, group, of in parts for name, score in of.items()
+            for note in score.notes if note not in whole[name].notes]
+
+def _group_values(whole) -> dict | None: # for JSON
+    if not getattr(whole, "groups", None): return None
+    groups = {group: {name: s.to_dict() for name, s in of.items()} for group, of in whole.groups.items()}
+    return {"groups": groups, "mean": {name: s.to_dict() for name, s in whole.group_mean.items()}}
+
 def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
     signatures = dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values())
     return [*(f"{row['metric']}: {row['sentence']}" for row in able), *signatures]
@@ -178,7 +201,8 @@ def _score_notes(scores: dict) -> list[str]:
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
-             "metric_options reps permutations query skip_bad recursive intersect cache batch"})
+             "metric_options reps permutations query skip_bad recursive data_range background frame "
+             "max_pixels match intersect clusters cache batch"})
 def score_command(
     call, confidence,
     names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
@@ -197,6 +221,9 @@ def score_command(
     per_item: Path | None = None,  # also write the value of each item to this parquet file
     # number of threads that read and prepare images; 0: one for each core, at most eight
     workers: Annotated[int, Between(0, 1024)] = 0,
+    # also scores by group, and the mean of the groups, each counting the same: folder, or a field of the
+    # records of --target, e.g. domain for nocaps
+    group: str | None = None,
 ):
     "Score images, texts, features or statistics with intervals; rank several systems."
     asked, systems = _systems([*names, *metrics], pred, stats)
@@ -210,7 +237,7 @@ def score_command(
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.scoring.score import ranking
     if per_item: check_writable(per_item.parent, *_OUT_FOLDER)
-    scores = call(pred=systems, target=_targets(target), metrics=asked, workers=workers,
+    scores = call(pred=systems, target=_targets(target), metrics=asked, workers=workers, group=group,
                   ci={"auto": True, "none": False}.get(ci, ci))
     order = None
     if len(systems) > 1 and not paired: order = records(ranking(scores).astype(object))
@@ -223,13 +250,17 @@ def score_command(
         from invariant_metrics.scoring.power import detectable
         able = detectable(scores, *systems)
     tables = _score_tables(shown, confidence)
+    tables += _group_tables(shown, confidence, group)
     if order:
         tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence,
                                   ("signature",)))
     if compared: tables.append(ResultTable(compared, "against the earlier scores"))
     values = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
-    payload = {"scores": values, "ranking": order, "against": compared, "detectable": able}
-    return Result("score", payload, tables, _score_lines(shown, able), _score_notes(shown))
+    groups = {system: _group_values(by) for system, by in shown.items()} if group else None
+    payload = {"scores": values, "ranking": order, "against": compared, "detectable": able,
+               **({"groups": groups} if groups else {})}
+    notes = [*_score_notes(shown), *_group_notes(shown)]
+    return Result("score", payload, tables, _score_lines(shown, able), notes)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #24729eaf
 def _shard(text: str | None) -> tuple[int, int] | None: # (2, 8) for "2/8"
@@ -267,6 +298,10 @@ def stats_command(
     shard: str | None = None,
     skip_bad: bool = False,
     recursive: bool = False,
+    data_range: int | None = None,
+    background: str = "white",
+    frame: int = 0,
+    max_pixels: int | None = None,
     encoder: str | None = None,
     layer: str | None = None,
     weights: list[str] = (),
@@ -276,10 +311,12 @@ def stats_command(
 ):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device
-    from invariant_metrics.data.items import load_items, part_edges
+    from invariant_metrics.data.items import load_items, part_edges, picture_stack
+    from invariant_metrics.data.photos import ImageReading
     from invariant_metrics.encoders.cache import check_writable
-    from invariant_metrics.encoders.store import FILES, FeatureStore, save_features
+    from invariant_metrics.encoders.store import FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder
+    from invariant_metrics.files import ARRAY_FILES, array_shapes
     from invariant_metrics.metrics.gaussian import GaussianStats
     if out.suffix not in _STATS_FILES:
         raise unknown("ending of a statistics file", out.suffix or str(out), _STATS_FILES)
@@ -295,7 +332,8 @@ def stats_command(
             if device == "cuda": device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
     check_device(device)
     parts = 0 if out.suffix == ".npz" else random_parts # that format has no place for them
-    if source.suffix in FILES:
+    of_features = source.suffix in ARRAY_FILES and picture_stack(array_shapes(source), str(source)) is None
+    if of_features:
         given = {"--encoder": encoder, "--layer": layer, "--weights": weights, "--shard": part,
                  "--features": features, "--skip-bad": skip_bad}
         if idle := [k for k, v in given.items() if v not in (None, False, [], {})]:
@@ -304,10 +342,13 @@ def stats_command(
     else:
         net = chosen_encoder("embedded" if encoder is None else encoder, weights or None, device)
         of_images = net.inputs == "images"
-        options = dict(skip_bad=skip_bad, recursive=recursive, part=part) if of_images else {}
+        reading = ImageReading(data_range, background, frame, max_pixels)
+        options = {}
+        if of_images: options = dict(skip_bad=skip_bad, recursive=recursive, part=part, reading=reading)
         items = load_items(source, net.inputs, str(source), **options)
         if part and not of_images: items = items.part(*part_edges(len(items), part))
         notes += [f"left out: {reason}" for reason in getattr(items, "skipped", {}).values()]
+        if of_images: notes += items.notes()
         if features:
             signature = Signature.of(**net.describe(layer)) # that a metric will expect of these features
             save_features(out, FeatureStore().features(items, net, layer, batch), signature, items.names)

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card',
-           'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
+           'metric_factory', 'encoder_rows', 'own_encoder', 'get_metric', 'pixels', 'pixel_metric', 'set_metric',
+           'metric_card', 'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names',
+           'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -474,6 +475,29 @@ def encoder_rows(encoder="embedded",            # a name from the encoder regist
     def phi(items): return net.encode(items.to(place) if is_tensor(items) else items, layer)
     return dict(phi=phi, phi_key="|".join(parts.values()), encoder=net, layer=layer), parts
 
+# %% ../../nbs/metrics/000_metric.ipynb #34aa6866
+def own_encoder(metric: str,     # the metric's name, for messages
+                instead: str,    # what to use with another encoder
+                must: dict,      # encoder, layer and input that its description must have
+                other: dict,     # what else the user gave
+                **options,       # of the metric's own encoder: weights, untrained, seed, ...
+               ) -> dict:        # what `encoder_rows` takes
+    """The encoder of a named metric, by name or as an object; raises InputError on another encoder and on
+    unknown options."""
+    from invariant_metrics.encoders.encoder import Encoder
+    extra = [k for k in other if k != "encoder"]
+    if extra:
+        raise InputError(f"{metric} takes no option {extra[0]!r}; for a choice of features use {instead}")
+    given = other.get("encoder")
+    if given is None: return dict(encoder=must["encoder"], layer=must["layer"], **options)
+    own = f"{metric} is defined on {must['encoder']} at layer {must['layer']} ({must['input']})"
+    if not isinstance(given, Encoder): raise InputError(f"{own} and takes no other encoder; use {instead}")
+    described = given.describe(must["layer"])
+    differ = [f"{k} {v}" for k, v in described.items() if must.get(k, v) != v]
+    if differ and described["encoder"] != "unstated":
+        raise InputError(f"{own}, not on {', '.join(differ)}; use {instead}")
+    return dict(encoder=given, layer=must["layer"] if must["layer"] in given.layers else None)
+
 # %% ../../nbs/metrics/000_metric.ipynb #50c87bb3
 def get_metric(spec,        # a registered name, "package.module:object", a Metric, or a factory of one
                **options,   # what the factory takes: encoder=, layer=, weights=, device=, ...
@@ -524,6 +548,7 @@ def _name_after(build: Callable, function: Callable) -> None: # messages and the
 def pixel_metric(
     name: str, higher_is_better: bool | None, *, kind: str = "paired",
     settings: Mapping = {},        # fixed choices that belong in the signature, e.g. {"window": "gauss-11"}
+    if_changed: Sequence[str] = (), # options that the signature names only where they are not the default
     notes: Callable | None = None, # (rows, **options) -> lines for the reader of the number
     **card: str,                   # measures, range, inputs, weights, cite
 ) -> Callable:
@@ -531,8 +556,10 @@ def pixel_metric(
     def wrap(function):
         known = _defaults(function, 2 if kind == "paired" else 1)
         def build(device: str = "cpu", **options) -> dict:
+            silent = [k for k in if_changed if options.get(k, known[k]) == known[k]]
+            said = {k: v for k, v in {**settings, **known, **options}.items() if k not in silent}
             return dict(phi=partial(pixels, device=device), compare=partial(function, **options),
-                        signature=Signature.of(metric=name, **{**settings, **known, **options}),
+                        signature=Signature.of(metric=name, **said),
                         notes=partial(notes, **{**known, **options}) if notes else None)
         _name_after(build, function)
         device = inspect.signature(build).parameters["device"]
