@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['read_flickr8k', 'read_flickr8k_cf', 'read_nebula', 'read_composite', 'read_mqm', 'read_da_segments',
-           'read_da_systems', 'read_realsumm', 'read_summeval', 'read_realism', 'read_pascal50s', 'read_foil',
-           'judgment_files', 'load_judgments']
+           'read_da_systems', 'read_realsumm', 'read_summeval', 'read_thumb', 'read_xsum', 'read_realism',
+           'read_pascal50s', 'read_foil', 'judgment_files', 'load_judgments']
 
 # %% ../../nbs/data/070_judgments.ipynb #b8a9a994
 import inspect
@@ -20,7 +20,7 @@ from ..core import InputError, check_path, check_type, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
 from .judgment_tables import (choice_table, judgment_format, load_table, number_column,
                                                     read_json)
-from .judgment_tables import text_column
+from .judgment_tables import is_blank, rating_column, text_column
 from .parallel import load_captions
 from .texts import read_lines
 
@@ -34,11 +34,10 @@ def _field(row: dict, key: str, kind, where: str): # the value; of a type, or of
     return row[key]
 
 _NUMBER, _NAME = (int, float), (str, int)
-_MISSING = ("", "na", "nan", "n/a", "none", "null") # what stands for no number, in small letters
 
 def _score(row: dict, key: str, where: str) -> float: # of a metric; NaN if there is none
     value = row[key]
-    if value is None or isinstance(value, str) and value.strip().lower() in _MISSING: return np.nan
+    if is_blank(value): return np.nan
     return float(_field(row, key, _NUMBER, where))
 
 # item, system, metric, value
@@ -51,6 +50,22 @@ def _published(values: list[tuple], outputs: int) -> tuple[pd.DataFrame | None, 
     lacks = {name: outputs - int(counts.get(name, 0)) for name in frame["metric"].unique()}
     notes = tuple(f"{name} has no score for {n} of {outputs} outputs" for name, n in lacks.items() if n)
     return there if len(there) else None, notes
+
+_HUMAN = re.compile(r"(?:refs?|references?|human|gold)(?:[-_. ]?[a-z0-9])?(?:[-_.].*)?", re.IGNORECASE)
+
+def _left_out(people: Sequence[str]) -> tuple[str, ...]: # a note
+    return (f"human translations left out of the systems: {few(people)}",) if people else ()
+
+# outputs with what some systems, people, wrote as references of the others; raises InputError if one is not there
+def _with_references(outputs: pd.DataFrame, people: Sequence[str], chosen: Sequence[str] | None,
+                     path: Path) -> pd.DataFrame:
+    chosen = people if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
+    if lost := [r for r in chosen if r not in set(outputs["system"])]:
+        raise InputError(f"{path}: no translation by {few(lost)}; there is {few(people)}")
+    texts = {r: dict(zip(part["item"], part["output"]))
+             for r, part in outputs[outputs["system"].isin(chosen)].groupby("system")}
+    return outputs.assign(references=[tuple(texts[r][i] for r in chosen if r != s and i in texts[r])
+                                      for i, s in zip(outputs["item"], outputs["system"])])
 
 def _beside(path: Path, name: str) -> Path | None: # a file beside it, packed or not
     return next((p for p in (path.parent/name, path.parent/f"{name}.gz") if p.is_file()), None)
@@ -259,26 +274,44 @@ def _captions_of(file: str | Path) -> list[tuple]: # name, captions
 # %% ../../nbs/data/070_judgments.ipynb #f96c10ed
 _PENALTY = {"major": 5.0, "minor": 1.0, "neutral": 0.0, "no-error": 0.0, "critical": 5.0}
 
+_NO_ERRORS = "hotw" # errors that were put in to test raters
+_SEGMENTS = ("seg_id", "globalSegId", "docSegId")
+
 def _penalty(category: str, severity: str, where: str) -> float: # of one mark
     kind, weight = category.strip().lower(), severity.strip().lower()
+    if weight.startswith(_NO_ERRORS): return 0.0
     if weight not in _PENALTY:
-        raise InputError(f"{where}: severity {severity!r}; known are {', '.join(_PENALTY)}")
+        raise InputError(f"{where}: severity {severity!r}; known are {', '.join(_PENALTY)}, HOTW-test")
     if kind.startswith("non-translation") and weight == "major": return 25.0
-    return 0.1 if kind == "fluency/punctuation" and weight == "minor" else _PENALTY[weight]
+    return 0.1 if kind.replace(" ", "") == "fluency/punctuation" and weight == "minor" else _PENALTY[weight]
 
-def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
-    frame = load_table(path)
+def _segments(frame: pd.DataFrame, path: Path) -> list[str]: # of each mark; the number in a document is no name alone
+    column = next((c for c in _SEGMENTS if c in frame), None)
+    lost = [c for c in ("system", "rater", "source", "target", "category", "severity") if c not in frame]
+    if column is None or lost:
+        raise InputError(f"{path}: no column {(lost or ['seg_id'])[0]!r}; it has {few(list(frame), 8)}")
+    names = text_column(frame, column, str(path))
+    if column != "docSegId" or "doc" not in frame: return names
+    return [f"{doc}#{name}" for doc, name in zip(frame["doc"], names)]
+
+def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # scores, outputs, notes
+    held = load_table(path)
+    blank = held["severity"].map(is_blank) if "severity" in held else pd.Series(False, held.index)
+    frame = held[~blank]
+    items = _segments(frame, path)
     where = [f"{path}, line {line}" for line in frame.index]
     cost = [_penalty(c, s, w) for c, s, w in zip(frame["category"], frame["severity"], where)]
-    frame = frame.assign(item=text_column(frame, "seg_id", str(path)), score=-np.array(cost))
+    frame = frame.assign(item=items, score=-np.array(cost))
     scores = frame.groupby(["item", "system", "rater"], sort=False, as_index=False)["score"].sum()
     bare = {c: [re.sub("</?v>", "", text) for text in frame[c]] for c in ("source", "target")}
     outputs = (frame.assign(source=bare["source"], output=bare["target"])
                .drop_duplicates(["item", "system"])[["item", "system", "output", "source"]])
-    return scores, outputs
+    tests = int(frame["severity"].str.lower().str.startswith(_NO_ERRORS).sum())
+    notes = ((f"{int(blank.sum())} of {len(held)} rows left out: severity is blank",) if blank.any() else ())
+    return scores, outputs, (*notes, *((f"{tests} marks of HOTW-test, tests of the raters, cost nothing",) if tests else ()))
 
 # %% ../../nbs/data/070_judgments.ipynb #fddfb785
-def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
+def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # scores, outputs, notes
     scores, outputs = [], []
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
@@ -293,31 +326,26 @@ def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]: # scores, outputs
                     for system in targets]
     if not scores: raise InputError(f"{path}: no judgments; it is empty")
     outputs = pd.DataFrame(outputs, columns=["item", "system", "output", "source"])
-    return pd.DataFrame(scores, columns=["item", "system", "score", "document"]), outputs
+    return pd.DataFrame(scores, columns=["item", "system", "score", "document"]), outputs, ()
 
 # %% ../../nbs/data/070_judgments.ipynb #ff576f9e
-@judgment_format("mqm", {"targets", "mqm"}, {"system", "seg_id", "rater", "category", "severity"},
+@judgment_format("mqm", {"targets", "mqm"}, *({"system", segment, "rater", "category", "severity"} for segment in _SEGMENTS),
                  cite="Freitag et al. 2021")
 def read_mqm(
     path: Path,
     humans: bool = False,    # keep human translations among the systems
-    # which translations are references; None: all whose names begin with ref
+    # which translations are references; None: all by people, such as refA and Human-B
     references: Sequence[str] | None = None,
     documents: bool = False, # segments of one document belong together
 ) -> Judgments:
     "Translations with minus the penalty of their errors; raises InputError naming the line that is none."
-    scores, outputs = (_marks(path) if path.name.removesuffix(".gz").endswith((".tsv", ".csv"))
-                       else _summed(path))
-    people = [s for s in scores["system"].unique() if s.lower().startswith("ref")]
-    chosen = people if references is None else list(references)
-    if lost := [r for r in chosen if r not in set(outputs["system"])]:
-        raise InputError(f"{path}: no translation by {few(lost)}; there is {few(people)}")
-    texts = {r: dict(zip(part["item"], part["output"]))
-             for r, part in outputs[outputs["system"].isin(chosen)].groupby("system")}
-    outputs["references"] = [tuple(texts[r][i] for r in chosen if r != s and i in texts[r])
-                             for i, s in zip(outputs["item"], outputs["system"])]
-    notes = () if humans or not people else (f"human translations left out of the systems: {few(people)}",)
-    if not humans: scores, outputs = (f[~f["system"].isin(people)] for f in (scores, outputs))
+    scores, outputs, notes = (_marks(path) if path.name.removesuffix(".gz").endswith((".tsv", ".csv", ".txt"))
+                              else _summed(path))
+    people = [s for s in scores["system"].unique() if _HUMAN.fullmatch(s)]
+    outputs = _with_references(outputs, people, references, path)
+    if not humans:
+        scores, outputs = (f[~f["system"].isin(people)] for f in (scores, outputs))
+        notes = (*notes, *_left_out(people))
     if documents and "document" in scores: scores = scores.assign(group=scores["document"])
     return Judgments("mqm", scores, True, outputs, None, "minus the penalty of the errors, 0 is best", notes)
 
@@ -401,27 +429,95 @@ def read_realsumm(path: Path,
 # %% ../../nbs/data/070_judgments.ipynb #3e87bb20
 _ASPECTS = ("coherence", "consistency", "fluency", "relevance")
 
-@judgment_format("summeval", {"system", "hyp", "expert_annotations"}, cite="Fabbri et al. 2021")
+_GROUPS = {"expert": "three experts", "turker": "five workers of MTurk"} # of raters
+
+def _aspect_scores(rows: Sequence, aspect: str, where: str) -> list[float]: # of each rater
+    asked = [{a: _field(given, a, _NUMBER, f"{where}, expert {k}") for a in _ASPECTS} for k, given in enumerate(rows, 1)]
+    return [float(np.mean([*by.values()])) if aspect == "mean" else by[aspect] for by in asked]
+
+@judgment_format("summeval", {"system", "hyp", "expert_annotations"}, {"model_id", "decoded", "expert_annotations"},
+                 cite="Fabbri et al. 2021")
 def read_summeval(path: Path,
                   aspect: str = "mean", # or coherence, consistency, fluency, relevance
+                  raters: str = "expert", # or turker
                  ) -> Judgments:
     "Summaries rated by three experts in four aspects; raises InputError naming the line that is none."
     if aspect not in ("mean", *_ASPECTS): raise unknown("aspect", aspect, ("mean", *_ASPECTS))
-    sources, scores, outputs = _beside(path, re.sub(r"(\.jsonl)(\.gz)?$", r"_refs\1", path.name)), [], []
-    references = ({} if sources is None
-                  else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(sources)})
+    if raters not in _GROUPS: raise unknown("group of raters", raters, _GROUPS)
+    beside, scores, outputs = _beside(path, re.sub(r"(\.jsonl)(\.gz)?$", r"_refs\1", path.name)), [], []
+    known = {} if beside is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(beside)}
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
-        key = (str(_field(row, "seg_id", _NAME, where)), _field(row, "system", str, where))
-        for k, given in enumerate(_field(row, "expert_annotations", list, where), 1):
-            asked = {a: _field(given, a, _NUMBER, f"{where}, expert {k}") for a in _ASPECTS}
-            scores.append((*key, str(k),
-                           float(np.mean([*asked.values()])) if aspect == "mean" else asked[aspect]))
-        outputs.append((*key, _field(row, "hyp", str, where), references.get(key[0], ())))
-    notes = (_POSITIONS, *(_alone(path, "file of references") if sources is None else ()))
+        published = "decoded" in row
+        names = ("id", "model_id", "decoded") if published else ("seg_id", "system", "hyp")
+        item, system, text = (_field(row, n, kind, where) for n, kind in zip(names, (_NAME, str, str)))
+        if published: known[str(item)] = tuple(_field(row, "references", list, where)) if "references" in row else ()
+        rated = _aspect_scores(_field(row, f"{raters}_annotations", list, where), aspect, where)
+        scores += [(str(item), system, str(k), score) for k, score in enumerate(rated, 1)]
+        outputs.append((str(item), system, text, known.get(str(item), ()), row.get("text", "")))
+    lost = not any(references for *_, references, _ in outputs)
     return Judgments("summeval", pd.DataFrame(scores, columns=["item", "system", "rater", "score"]), True,
-                     pd.DataFrame(outputs, columns=["item", "system", "output", "references"]), None,
-                     f"1–5, {aspect}, three experts", notes)
+                     pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]), None,
+                     f"1–5, {aspect}, {_GROUPS[raters]}", (_POSITIONS, *(_alone(path, "file of references") if lost else ())))
+
+# %% ../../nbs/data/070_judgments.ipynb #f58f8830
+_PARTS = {"human_score": "0–5, mean of precision and recall, less bad English", "P": "1–5, precision", "R": "1–5, recall"}
+
+@judgment_format("thumb", {"SYS", "seg_id", "hyp", "human_score"}, {"system", "seg_id", "hyp", "human_score", "P", "R"},
+                 cite="Kasai et al. 2022")
+def read_thumb(path: Path,
+               aspect: str = "human_score", # or P, R
+               humans: bool = False,        # keep captions by people among the systems
+               references: Sequence[str] | None = None, # captions that are references; None: those by people
+              ) -> Judgments:
+    "Captions rated for precision and recall; raises InputError naming the line that is none."
+    if aspect not in _PARTS: raise unknown("aspect", aspect, _PARTS)
+    rows = []
+    for line, row in json_objects(path):
+        where = f"{path}, line {line}"
+        system = _field(row, "SYS" if "SYS" in row else "system", str, where)
+        rows.append((str(_field(row, "seg_id", _NAME, where)), system, _field(row, aspect, _NUMBER, where),
+                     _field(row, "hyp", str, where), tuple(row.get("refs", row.get("references", ())))))
+    frame = pd.DataFrame(rows, columns=["item", "system", "score", "output", "references"])
+    people = [s for s in frame["system"].unique() if _HUMAN.fullmatch(s)]
+    if not frame["references"].map(len).any(): frame = _with_references(frame, people, references, path)
+    if not humans: frame = frame[~frame["system"].isin(people)]
+    notes = () if humans or not people else (f"captions by people left out of the systems: {few(people)}",)
+    return Judgments("thumb", frame, True, frame, None, _PARTS[aspect], notes)
+
+# %% ../../nbs/data/070_judgments.ipynb #f04fe2f1
+_TYPES = ("intrinsic", "extrinsic")
+
+def _faithful(frame: pd.DataFrame, kind: str | None, where: str) -> pd.DataFrame: # a row for each rater and summary
+    named = frame["hallucination_type"].map(lambda cell: "" if is_blank(cell) else cell.strip().lower())
+    if strange := sorted(set(named) - {"", *_TYPES}): raise InputError(f"{where}: hallucination_type is {few(strange)}")
+    wrong = named.eq(kind) if kind else named.ne("")
+    return frame.assign(score=1.0 - wrong).groupby(["bbcid", "system", "worker_id"], sort=False, as_index=False).agg(
+        {"score": "min", "summary": "first"})
+
+@judgment_format("xsum", {"bbcid", "system", "summary", "is_factual"}, {"bbcid", "system", "summary", "hallucination_type"},
+                 cite="Maynez et al. 2020")
+def read_xsum(path: Path,
+              humans: bool = False,   # keep the gold summaries among the systems
+              kind: str | None = None, # of hallucinations that count: intrinsic, extrinsic; None: both
+             ) -> Judgments:
+    "Summaries that are true to the world, or to their article, or not; raises InputError naming line and column."
+    if kind not in (None, *_TYPES): raise unknown("kind of hallucination", kind, _TYPES)
+    frame, where = load_table(path), str(path)
+    if lost := [c for c in ("bbcid", "system", "summary", "worker_id") if c not in frame]:
+        raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
+    if "is_factual" in frame:
+        scores, notes = rating_column(frame, "is_factual", where)
+        frame = frame.assign(score=scores)[~np.isnan(scores)]
+        scale = "1: true to the world"
+    else: frame, notes, scale = _faithful(frame, kind, where), (), f"1: no {kind or ''} hallucination".replace("  ", " ")
+    frame = frame.rename(columns={"bbcid": "item", "worker_id": "rater", "summary": "output"})
+    outputs = frame.drop_duplicates(["item", "system"])[["item", "system", "output"]]
+    people = [s for s in frame["system"].unique() if _HUMAN.fullmatch(s)]
+    outputs = _with_references(outputs, people, None, path)
+    told = () if humans or not people else (f"summaries by people left out of the systems: {few(people)}",)
+    if not humans: frame, outputs = (f[~f["system"].isin(people)] for f in (frame, outputs))
+    return Judgments("xsum", frame, True, outputs, None, scale, (*notes, *told))
 
 # %% ../../nbs/data/070_judgments.ipynb #9cf5b557
 @judgment_format("dgm-realism", {"model", "generated", "number_guesses", "number_guesses_generated"},
