@@ -6,8 +6,8 @@
 __all__ = ['SCORE_COLUMNS', 'LARGEST', 'CHOICE_SYSTEMS', 'HEADINGS', 'READERS', 'text_column', 'number_column', 'is_blank',
            'unpacked_answer', 'rating_column', 'standardize_table', 'Judgments', 'Choices', 'json_objects', 'read_json',
            'load_table', 'field_names', 'safe_cell', 'plain_cell', 'plain_names', 'rename_columns', 'bare_heading',
-           'named_columns', 'told_columns', 'table_name', 'plain_cells', 'metric_table', 'joined_tables',
-           'judgment_format', 'reference_texts', 'outputs_of', 'choice_table']
+           'named_columns', 'told_columns', 'table_name', 'plain_cells', 'score_blocks', 'metric_table',
+           'joined_tables', 'judgment_format', 'reference_texts', 'is_human', 'outputs_of', 'choice_table']
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #9a6315e5
 import csv
@@ -149,13 +149,14 @@ def _named_values(cells: Sequence[str], values: Mapping, where: str) -> tuple[li
     if lost := [c for c in cells if c.lower() not in known and not _NUMBER.fullmatch(c)]:
         raise InputError(f"{where}: no value was given for {lost[0]!r}; there are {few(list(known), 8)}")
     for word, number in known.items():
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
+        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
             raise InputError(f"{where}: the value of {word!r} is {number!r:.40}, not a number")
-    return [float(known[c.lower()] if c.lower() in known else c) for c in cells], _told(known)
+    found = [known[c.lower()] if c.lower() in known else float(c) for c in cells]
+    return [np.nan if n is None else float(n) for n in found], _told({w: n for w, n in known.items() if n is not None})
 
 def rating_column(
     frame: pd.DataFrame, column: str, where: str,
-    values: Mapping | None = None, # word -> number, where the words of a scale are not known
+    values: Mapping | None = None, # word -> number, where a scale is not known; None: no rating
 ) -> tuple[np.ndarray, tuple[str, ...]]: # (N,) NaN where it is blank; what was done
     """The ratings in a column, all of one kind; raises InputError, with the place, on a cell of another kind
     and where nothing was rated."""
@@ -176,8 +177,11 @@ def rating_column(
                              "say what words mean: values={\"bad\": 1, \"good\": 2}")
         numbers, told = found
     out = np.full(len(cells), np.nan)
-    out[there] = number_column(pd.DataFrame({column: numbers}, frame.index[there]), column, where)
-    blank = len(cells) - len(there)
+    out[there] = numbers
+    there = ~np.isnan(out)
+    if not there.any(): raise InputError(f"{where}: {column} holds no rating")
+    number_column(pd.DataFrame({column: out[there]}, frame.index[there]), column, where)
+    blank = int((~there).sum())
     notes = ((f"{column}: {told}",) if told else ()) + ((f"{blank} of {len(cells)} rows left out: {column} is blank",)
                                                         if blank else ())
     return out, notes
@@ -367,7 +371,8 @@ def _parquet(path: Path) -> pd.DataFrame:
     try: frame = pd.read_parquet(path)
     except Exception as error: # a reader on damaged bytes may raise anything
         raise InputError(f"{path} is not a readable parquet file: {error}") from error
-    return frame.reset_index(drop=True).rename_axis("row").rename(index=lambda i: i + 1)
+    named = any(name is not None for name in frame.index.names) # names of rows are columns too
+    return frame.reset_index(drop=not named).rename_axis("row").rename(index=lambda i: i + 1)
 
 def _records(document, path: Path) -> list[dict]:
     lists = [v for v in document.values() if isinstance(v, list)] if isinstance(document, dict) else []
@@ -451,15 +456,16 @@ _WORDS_OF = { # ours -> headings in small letters without marks
     "system": "system systemid systemname model modelid modelname",
     "rater": "rater raterid annotator annotatorid worker workerid judge judgeid participant participantid prolificpid "
              "prolificid evaluator evaluatorid assessor assessorid completedby",
-    "score": "score rating stars humanscore humanrating overallrating",
+    "score": "score rating stars human humanscore humanrating overallrating",
     "output": "output hypothesis hyp candidate prediction translation",
     "references": "references reference refs ref",
     "source": "source src"}
 HEADINGS = {ours: frozenset(words.split()) for ours, words in _WORDS_OF.items()}
 
 def bare_heading(name: str) -> str:
-    "A heading in small letters, without marks and the prefixes of MTurk."
-    return re.sub(r"[\W_]+", "", re.sub(r"^(input|answer)\.", "", str(name).strip(), flags=re.IGNORECASE)).lower()
+    "A heading in small letters, without marks, remarks in parentheses, and the prefixes of MTurk."
+    plain = re.sub(r"^(input|answer)\.|\(.*?\)$", "", str(name).strip(), flags=re.IGNORECASE)
+    return re.sub(r"[\W_]+", "", plain).lower()
 
 def named_columns(
     frame: pd.DataFrame,
@@ -522,8 +528,22 @@ def _long(frame: pd.DataFrame, value, where: str) -> pd.DataFrame: # a column fo
     if not keys:
         raise InputError(f"{where}: neither 'item' nor 'system' is among its columns {few(names, 8)}; "
                          "say which it is: item=\"…\" (--metric-columns item=…)")
-    parts = [frame[keys].assign(metric=name, value=number_column(frame, name, where)) for name in names]
-    return pd.concat(parts).rename_axis(frame.index.name)
+    parts = [frame[keys].assign(metric=name, value=frame[name]) for name in names]
+    whole = pd.concat(parts).rename_axis(frame.index.name)
+    whole.attrs = frame.attrs
+    return whole
+
+def _filled(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]: # rows with a value as a number, notes
+    blank = frame["value"].map(is_blank)
+    if len(frame) and blank.all(): raise InputError(f"{where}: no scores; all are blank")
+    counts = frame.loc[blank, "metric"].value_counts(sort=False)
+    notes = tuple(f"{Path(where).name}: {name} is blank in {n} rows, left out" for name, n in counts.items())
+    parts = []
+    for name, part in frame[~blank].groupby("metric", sort=False, dropna=False):
+        part.attrs = frame.attrs
+        numbers = number_column(part.rename(columns={"value": name}), str(name), where)
+        parts.append(part.assign(value=numbers))
+    return pd.concat(parts), notes
 
 def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame: # item, system, metric, value
     if set(frame) - {"deviation"} == _PER_ITEM:
@@ -537,10 +557,10 @@ def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame
     long = {"metric", "value"} <= set(frame) or "metric" in frame and isinstance(value, str) and "," not in value
     if not long: frame = _long(frame, value, where)
     elif value: frame = rename_columns(frame, {"value": value}, where)
+    if metricx: frame = frame.assign(metric="MetricX")
+    frame, notes = _filled(frame, where) if len(frame) else (frame, ())
     out = standardize_table(frame, _METRIC_COLUMNS, "value", ("item", "system", "metric"), where)
-    if not metricx: return out
-    out = out.assign(metric="MetricX")
-    out.attrs["lower"] = ("MetricX",)
+    out.attrs = {key: held for key, held in (("lower", ("MetricX",) if metricx else ()), ("notes", notes)) if held}
     return out
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #83cd1b6e
@@ -612,6 +632,11 @@ def _of_rows(rows: Sequence[tuple], where: str) -> pd.DataFrame:
     if told: out.attrs["notes"] = tuple(f"{Path(where).name}: {note}" for note in told)
     return out
 
+def score_blocks(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]: # item, system, metric, value; notes
+    "A file NAME.seg.score or NAME.sys.score of mt-metrics-eval; raises InputError naming the line that is none."
+    found = _of_rows(_score_blocks(Path(path)), str(path))
+    return found, tuple(found.attrs.get("notes", ()))
+
 def metric_table(
     place, # a file of scores, of a tool too, or a frame: long (item, system, metric, value) or a column for each metric
     **columns, # where they are called otherwise: item="segment"; value="bleu,chrf": only these columns
@@ -668,6 +693,12 @@ def reference_texts(value) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(map(str, value))
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #eb1a8374
+_HUMAN = re.compile(r"(?:refs?|references?|human|gold)(?:[-_. ]?[a-z0-9])?(?:[-_.].*)?", re.IGNORECASE)
+
+def is_human(system: str) -> bool:
+    "Whether a system is called as people are who wrote references: refA, Human-B.0, gold."
+    return _HUMAN.fullmatch(system) is not None
+
 def outputs_of(frame: pd.DataFrame, # a row for each judgment
                where: str = "outputs", # for messages
               ) -> pd.DataFrame | None: # a row for each output

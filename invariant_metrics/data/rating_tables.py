@@ -15,10 +15,11 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from .judgment_tables import HEADINGS, Judgments, SCORE_COLUMNS, bare_heading, is_blank
+from .judgment_tables import HEADINGS, Judgments, SCORE_COLUMNS, bare_heading, is_blank, is_human
 from .judgment_tables import judgment_format, load_table, named_columns, number_column, outputs_of
 from .judgment_tables import plain_cells, rating_column, rename_columns, standardize_table
 from .judgment_tables import table_name, text_column, told_columns
+from .texts import parse_json
 
 # %% ../../nbs/data/150_rating_tables.ipynb #bd088229
 _LEFT_OUT = { # bare heading -> bare words of rows that do not count; None: any word
@@ -48,6 +49,23 @@ def counted_rows(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[s
     return frame, tuple(notes)
 
 # %% ../../nbs/data/150_rating_tables.ipynb #a332ea86
+def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame: # the JSON of MTurk's crowd forms as columns
+    column = next((c for c in frame if str(c).lower() == "answer.taskanswers"), None)
+    if column is None: return frame
+    rows = []
+    for place, cell in zip(frame.index, frame[column]):
+        held = parse_json(str(cell), f"{where}, {frame.index.name} {place}, {column}")
+        if isinstance(held, list) and len(held) == 1: held = held[0]
+        if not isinstance(held, dict):
+            raise InputError(f"{where}, {frame.index.name} {place}: {column} does not hold one object of answers")
+        row = {}
+        for name, answer in held.items():
+            if isinstance(answer, dict): row |= {f"Answer.{name}.{a}": str(on).lower() for a, on in answer.items()}
+            else: row[f"Answer.{name}"] = answer
+        rows.append(row)
+    more = pd.DataFrame(rows, frame.index)
+    return pd.concat([frame.drop(columns=column), more.astype(object).where(more.notna(), "")], axis=1)
+
 def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame: # a column for each possible answer -> one
     stems = {}
     for column in frame:
@@ -91,8 +109,9 @@ def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tup
     return whole.rename_axis(frame.index.name), (f"each row holds {len(numbers)} of {key}, rated in {asked[0]}",)
 
 # %% ../../nbs/data/150_rating_tables.ipynb #bc730b34
-_RATERS = re.compile(r"(?:rater|annotator|judge|worker|evaluator|expert|coder|participant|assessor|score|rating|r)"
-                     r"[\s_.-]?(?:\d+|[a-z])", re.IGNORECASE)
+_RATERS = re.compile(r"(?:(?:score|rating)[\s_.-]?)?"
+                     r"(?:rater|annotator|judge|worker|evaluator|expert|coder|participant|assessor|score|rating|r)"
+                     r"[\s_.-]?(?:\d+|[a-z])(?:[\s_.-]?(?:score|rating))?", re.IGNORECASE)
 _SYSTEMS = re.compile(r"(?:sys|system|model)[\s_.-]?(?:\d+|[a-z])", re.IGNORECASE)
 _ASPECTS = frozenset("fluency adequacy coherence consistency relevance grammar factual correctness informativeness overall "
                      "quality precision recall completeness readability meaning simplicity naturalness".split())
@@ -201,7 +220,7 @@ def judged_rows(
     "Judgments from a table; raises InputError naming line and column where it is not understood."
     if each is not None and each not in EACH: raise unknown("kind of column", each, EACH)
     frame, left_out = counted_rows(frame, where)
-    frame = _folded_choices(frame, where)
+    frame = _folded_choices(_task_answers(frame, where), where)
     given = {ours: theirs for ours, theirs in columns.items() if ours != "score"}
     if lost := [theirs for theirs in given.values() if theirs not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
@@ -225,6 +244,8 @@ def judged_rows(
     scores = standardize_table(rated, SCORE_COLUMNS, "score", ("item", "system", "rater"), where)
     outputs = outputs_of(rated.assign(**{c: text_column(rated, c, where) for c in ("item", "system") if c in rated}), where)
     beside, told = _metric_scores(rename_columns(frame, {o: t for o, t in found.items() if t in frame}, where), named, where)
+    people = [s for s in scores["system"].unique() if is_human(s)]
+    told = (*told, f"{few(people)}: called as people are, and counted as systems") if people else told
     notes = (*left_out, *stacked, *told_columns(found, columns), *spread, *read, *told)
     return Judgments(name, scores, higher_is_better, outputs, beside, scale, notes)
 

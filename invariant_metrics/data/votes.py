@@ -35,7 +35,8 @@ _KNOWN = {"item": frozenset("item itemid questionid promptid exampleid sampleid 
           "turn": frozenset({"turn"}), "references": frozenset("references reference refs ref".split())}
 _PROMPTS = ("instruction", "prompt", "question", "source", "input")
 _LAYOUTS = [{stem + dash + a, stem + dash + b, vote} for stems in _STEMS.values() for stem in stems.split()
-            for a, b in map(str.split, _SIDES) for dash in ("_", "") for vote in ("winner", "preference", "vote", "preferred")]
+            for a, b in map(str.split, _SIDES) for dash in ("_", "") for vote in ("winner", "preference", "vote", "preferred", "choice",
+                                                                          "better")]
 
 # %% ../../nbs/data/160_votes.ipynb #e2050f15
 _WORDS = {1.0: "a 1 first left x model_a model_1 system_a system_1 output_1 output_a answer_a answer_1 response_a response_1 "

@@ -121,7 +121,9 @@ def test_metric_scores_long_wide_and_as_the_command_writes_them(tmp_path):
     save_results(per_item, tmp_path/"values.parquet")
     wide.to_csv(tmp_path/"w.csv", index=False)
     assert metric_table(tmp_path/"values.parquet").equals(long) and metric_table(tmp_path/"w.csv").equals(long)
-    assert "line 3: bleu is empty" in fails(metric_table, put(tmp_path, "b.csv", "item,bleu\nx,1\ny,\n"))
+    holes = metric_table(put(tmp_path, "b.csv", "item,bleu\nx,1\ny,\n"))
+    assert len(holes) == 1 and holes.attrs["notes"] == ("b.csv: bleu is blank in 1 rows, left out",)
+    assert "all are blank" in fails(metric_table, put(tmp_path, "c.csv", "item,bleu\nx,\ny,\n"))
     assert "line 3: a second row of item x, metric bleu" in fails(metric_table, put(tmp_path, "d.csv", "item,metric,value\nx,bleu,1\nx,bleu,2\n"))
     assert "line 2: remark is hello, not a number" in fails(metric_table, put(tmp_path, "e.csv", "item,remark\nx,hello\n"))
     assert "no metric in it; it has item, text" in fails(metric_table, put(tmp_path, "t.csv", "item,text\nx,hello\n"))
@@ -336,7 +338,7 @@ def test_options_are_checked_and_several_files_not_chosen_from(tmp_path):
 
 def test_every_format_says_where_it_is_from():
     assert {"flickr8k-expert", "flickr8k-cf", "nebula", "mqm", "wmt-da-seg", "wmt-da-sys", "realsumm", "summeval", "dgm-realism", "pascal50s", "foil", "composite", "table", "choices",
-            "aspects", "label-studio", "thumb", "xsum", "gigaword", "duc2004", "activitynet", "hellaswag", "wmt-news", "wmt-darr", "wmt-table"} == {*READERS.names()}
+            "aspects", "label-studio", "thumb", "xsum", "psqm", "score-file", "gigaword", "duc2004", "activitynet", "hellaswag", "wmt-news", "wmt-darr", "wmt-table"} == {*READERS.names()}
     assert all(READERS[n].cite or n in ("table", "choices") for n in READERS.names())
 
 
