@@ -88,9 +88,10 @@ def unpacked_answer(cell): # what is in {"rating": 4}, ["Good"], or a JSON text 
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #ccaeafe2
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_LABELED = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:[-–—:=.)(]\s*)?([^\W\d].*?)[)\s]*")
-_LABELED_LAST = re.compile(r"([^\W\d][^\d]*?)\s*[-–—:=(]\s*(\d+)\)?")
+_LABELED = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:[-–—:=.)(]\s*)?([^\W\d_]\D*?)[)\s]*")
+_LABELED_LAST = re.compile(r"([^\W\d_]\D*?)\s*[-–—:=(]\s*(\d+)\)?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|of|out of)\s*(\d+)")
+_UNITS = {"star", "stars", "point", "points"} # say nothing
 _MONTHS = {*"jan feb mar apr may jun jul aug sep oct nov dec".split()}
 _YES_NO = (("no", "yes"), ("n", "y"), ("false", "true"), ("nein", "ja"), ("non", "oui"), ("no", "si"), ("no", "sí"))
 _WORDS = ("very bad,bad,ok,good,very good", "very bad,bad,ok,good,excellent", "poor,fair,good,very good,excellent",
@@ -117,7 +118,8 @@ def _labeled_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None:
     if all(first): found = [(m[0], "") if m.re is _NUMBER else (m[1], m[2]) for m in first]
     elif all(last): found = [(m[2], m[1]) for m in last]
     else: return None
-    numbers, labels = [float(n) for n, _ in found], [label.strip() for _, label in found]
+    numbers = [float(n) for n, _ in found]
+    labels = ["" if label.strip().lower() in _UNITS else label.strip() for _, label in found]
     if any(label[:3].lower() in _MONTHS and len(label) < 10 for label in labels): return None # dates
     return (numbers, "numbers are read from labels") if _one_each(numbers, labels) else None
 

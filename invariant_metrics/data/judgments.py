@@ -347,7 +347,7 @@ def read_mqm(
     if documents and "document" in scores: scores = scores.assign(group=scores["document"])
     return Judgments("mqm", scores, True, outputs, None, "minus the penalty of the errors, 0 is best", notes)
 
-# %% ../../nbs/data/070_judgments.ipynb #3a72b0a6
+# %% ../../nbs/data/070_judgments.ipynb #60af2239
 @judgment_format("psqm", {"system", "doc", "doc_id", "seg_id", "rater", "source", "target", "score"}, cite="Freitag et al. 2021")
 def read_psqm(path: Path,
               humans: bool = False,                    # keep human translations among the systems

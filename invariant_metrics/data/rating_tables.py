@@ -131,6 +131,10 @@ def _rated(frame: pd.DataFrame, column: str, where: str, values) -> bool: # whet
     try: return rating_column(frame, column, where, values) is not None
     except InputError: return False
 
+def _few_words(cells: pd.Series) -> bool: # that come again and again: a scale in words that are not known
+    filled = [str(c) for c in cells if not is_blank(c)]
+    return len({*filled}) <= 7 and len(filled) > len({*filled})
+
 # columns of scores and what they are; none where no heading tells
 def _score_columns(frame: pd.DataFrame, found: Mapping, where: str, values) -> tuple[list[str], str | None, list[str]]:
     free = [c for c in frame if c not in found.values()]
@@ -140,11 +144,12 @@ def _score_columns(frame: pd.DataFrame, found: Mapping, where: str, values) -> t
     answers = [c for c in free if str(c).lower().startswith("answer.")]
     columns = [c for c in answers if _rated(frame, c, where, values)]
     others = [c for c in answers if c not in columns]
-    if len(columns) == 1: return columns, None, others
+    words = [c for c in others if _few_words(frame[c])]
+    if len(columns) == 1 and not words: return columns, None, others
     aspects = {bare_heading(c) for c in columns} & _ASPECTS
-    if columns and "rater" in found and "system" not in found and not aspects: return columns, "system", others
+    if columns and not words and "rater" in found and "system" not in found and not aspects: return columns, "system", others
     if columns:
-        raise InputError(f"{where}: {few(columns, 6)} may each be the score; say which: score=\"{columns[0]}\", or all "
+        raise InputError(f"{where}: {few([*columns, *words], 6)} may each be the score; say which: score=\"{columns[0]}\", or all "
                          "of them and what they are: score=\"Answer.*\" and each=\"system\" or \"rater\"")
     return [], None, []
 
