@@ -48,7 +48,9 @@ def text_column(frame: pd.DataFrame, column: str, where: str) -> list[str]:
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #7a0d4a7d
 def _has_decimal_commas(cells: pd.Series) -> bool: # in all numbers that are not whole
-    return bool(cells.map(lambda cell: isinstance(cell, str) and _COMMA.fullmatch(cell.strip()) is not None).all())
+    return bool(
+        cells.map(lambda cell: isinstance(cell, str) and _COMMA.fullmatch(cell.strip()) is not None).all()
+    )
 
 _COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 
@@ -68,7 +70,14 @@ def number_column(frame: pd.DataFrame, column: str, where: str) -> np.ndarray: #
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #9595bbc1
 _BLANKS = ("", "na", "n/a", "#n/a", "nan", "none", "null", "-", "–", "—", ".") # in small letters
-_ANSWERS = ("rating", "number", "choices", "selected", "score", "value") # keys under which tools put an answer
+_ANSWERS = (
+    "rating",
+    "number",
+    "choices",
+    "selected",
+    "score",
+    "value",
+)  # keys under which tools put an answer
 
 def is_blank(cell) -> bool:
     "Whether a cell holds no answer: nothing, NaN, or a word that stands for none."
@@ -81,7 +90,8 @@ def unpacked_answer(cell): # what is in {"rating": 4}, ["Good"], or a JSON text 
         try: return unpacked_answer(json.loads(cell))
         except ValueError: return cell
     if isinstance(cell, np.ndarray): cell = cell.tolist()
-    if isinstance(cell, (list, tuple)) and len(cell) < 2: return unpacked_answer(cell[0]) if len(cell) else None
+    if isinstance(cell, (list, tuple)) and len(cell) < 2:
+        return unpacked_answer(cell[0]) if len(cell) else None
     if not isinstance(cell, dict): return cell
     found = [cell[key] for key in _ANSWERS if key in cell]
     return unpacked_answer(found[0]) if len(found) == 1 else cell
@@ -93,11 +103,24 @@ _LABELED_LAST = re.compile(r"([^\W\d_]\D*?)\s*[-–—:=(]\s*(\d+)\)?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|of|out of)\s*(\d+)")
 _UNITS = {"star", "stars", "point", "points"} # say nothing
 _MONTHS = {*"jan feb mar apr may jun jul aug sep oct nov dec".split()}
-_YES_NO = (("no", "yes"), ("n", "y"), ("false", "true"), ("nein", "ja"), ("non", "oui"), ("no", "si"), ("no", "sí"))
-_WORDS = ("very bad,bad,ok,good,very good", "very bad,bad,ok,good,excellent", "poor,fair,good,very good,excellent",
-          "strongly disagree,disagree,neutral,agree,strongly agree", "low,medium,high",
-          "strongly disagree,disagree,neither agree nor disagree,agree,strongly agree",
-          "never,rarely,sometimes,often,always")
+_YES_NO = (
+    ("no", "yes"),
+    ("n", "y"),
+    ("false", "true"),
+    ("nein", "ja"),
+    ("non", "oui"),
+    ("no", "si"),
+    ("no", "sí"),
+)
+_WORDS = (
+    "very bad,bad,ok,good,very good",
+    "very bad,bad,ok,good,excellent",
+    "poor,fair,good,very good,excellent",
+    "strongly disagree,disagree,neutral,agree,strongly agree",
+    "low,medium,high",
+    "strongly disagree,disagree,neither agree nor disagree,agree,strongly agree",
+    "never,rarely,sometimes,often,always",
+)
 
 def _plain_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None: # numbers, what was done
     return ([float(c) for c in cells], "") if all(map(_NUMBER.fullmatch, cells)) else None
@@ -108,7 +131,8 @@ def _comma_numbers(cells: Sequence[str], decimal: str) -> tuple[list[float], str
     return None if thousands and decimal != "," else ([float(c.replace(",", ".")) for c in cells],
                                                       "commas are read as points")
 
-def _one_each(numbers: Sequence[float], labels: Sequence[str]) -> bool: # a label for each number, and no other
+# a label for each number, and no other
+def _one_each(numbers: Sequence[float], labels: Sequence[str]) -> bool:
     pairs = {(n, label.lower()) for n, label in zip(numbers, labels) if label}
     return len(pairs) == len({n for n, _ in pairs}) == len({label for _, label in pairs})
 
@@ -134,7 +158,8 @@ def _parts(cells: Sequence[str]) -> tuple[list[float], str] | None: # "4/5", or 
 def _told(values: Mapping[str, float]) -> str: # "no 0, yes 1"
     return "words are read as " + ", ".join(f"{word} {number:g}" for word, number in values.items())
 
-def _word_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None: # of yes and no, and of known scales
+# of yes and no, and of known scales
+def _word_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None:
     words = [c.lower() for c in cells]
     used = dict.fromkeys(words)
     for pair in _YES_NO:
@@ -154,7 +179,9 @@ def _named_values(cells: Sequence[str], values: Mapping, where: str) -> tuple[li
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
             raise InputError(f"{where}: the value of {word!r} is {number!r:.40}, not a number")
     found = [known[c.lower()] if c.lower() in known else float(c) for c in cells]
-    return [np.nan if n is None else float(n) for n in found], _told({w: n for w, n in known.items() if n is not None})
+    return [np.nan if n is None else float(n) for n in found], _told(
+        {w: n for w, n in known.items() if n is not None}
+    )
 
 def rating_column(
     frame: pd.DataFrame, column: str, where: str,
@@ -167,7 +194,9 @@ def rating_column(
     if not cells: raise InputError(f"{where}: no rows; it is empty")
     if not there: raise InputError(f"{where}: {column} is blank in all rows")
     if bad := [k for k in there if isinstance(cells[k], (list, tuple, dict))]:
-        raise InputError(f"{where}, {_place(frame, bad[0])}: {column} is {str(cells[bad[0]])!s:.60}, not one answer")
+        raise InputError(
+            f"{where}, {_place(frame, bad[0])}: {column} is {str(cells[bad[0]])!s:.60}, not one answer"
+        )
     texts = [str(cells[k]).strip().replace("−", "-") for k in there]
     if values: numbers, told = _named_values(texts, values, f"{where}, {column}")
     else:
@@ -175,8 +204,10 @@ def rating_column(
                  or _labeled_numbers(texts) or _parts(texts) or _word_numbers(texts))
         if found is None:
             k = next((k for k, text in zip(there, texts) if not _NUMBER.fullmatch(text)), there[0])
-            raise InputError(f"{where}, {_place(frame, k)}: {column} is {texts[there.index(k)]:.60}, not a number; "
-                             "say what words mean: values={\"bad\": 1, \"good\": 2}")
+            raise InputError(
+                f"{where}, {_place(frame, k)}: {column} is {texts[there.index(k)]:.60}, not a number; "
+                "say what words mean: values={\"bad\": 1, \"good\": 2}"
+            )
         numbers, told = found
     out = np.full(len(cells), np.nan)
     out[there] = numbers
@@ -184,8 +215,9 @@ def rating_column(
     if not there.any(): raise InputError(f"{where}: {column} holds no rating")
     number_column(pd.DataFrame({column: out[there]}, frame.index[there]), column, where)
     blank = int((~there).sum())
-    notes = ((f"{column}: {told}",) if told else ()) + ((f"{blank} of {len(cells)} rows left out: {column} is blank",)
-                                                        if blank else ())
+    notes = ((f"{column}: {told}",) if told else ()) + (
+        (f"{blank} of {len(cells)} rows left out: {column} is blank",) if blank else ()
+    )
     return out, notes
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #0a4bc98c
@@ -335,8 +367,10 @@ def _check_swallowed(lines: Sequence[str], rows: Sequence[_Row], separator: str,
         inside = [line.split(separator) for line in lines[first - 1:last]]
         if first == last or {len(row) for row in inside} != {width}: continue
         if whole and whole <= _numeric(inside):
-            raise InputError(f"{path}, line {first}: a quotation mark opens a cell that ends in line {last} and "
-                             "holds whole rows; double the marks of texts, or put such texts into quotes")
+            raise InputError(
+                f"{path}, line {first}: a quotation mark opens a cell that ends in line {last} and "
+                "holds whole rows; double the marks of texts, or put such texts into quotes"
+            )
 
 def _unified_lines(lines: Sequence[str], path: Path) -> list[str]: # of a table, as csv reads them right
     if not lines or not lines[0].strip(): return list(lines)
@@ -350,8 +384,12 @@ def _unified_lines(lines: Sequence[str], path: Path) -> list[str]: # of a table,
         lines = [lines[0].rpartition(separator)[0], *lines[1:]]
     rows = _quoted_rows(lines, separator)
     if separator == "\t" and _without_quoting(lines, rows):
-        return ["\t".join('"' + cell.replace('"', '""') + '"' for cell in line.split("\t")) if line.strip() else ""
-                for line in lines]
+        return [
+            "\t".join('"' + cell.replace('"', '""') + '"' for cell in line.split("\t"))
+            if line.strip()
+            else ""
+            for line in lines
+        ]
     if rows is None:
         raise InputError(f"{path}: a quotation mark opens a cell and does not close it; "
                          "double the marks of texts, or put such texts into quotes")
@@ -363,7 +401,8 @@ def _cells(lines: Sequence[str], path: Path) -> pd.DataFrame: # of text
     head, rows = table_cells(lines, path)
     frame = pd.DataFrame([row for _, row in rows], columns=head,
                          index=pd.Index([n for n, _ in rows], name="line"))
-    if ";" in lines[0] and lines[0].count(";") == max(map(lines[0].count, "\t;,")): frame.attrs["decimal"] = ","
+    if ";" in lines[0] and lines[0].count(";") == max(map(lines[0].count, "\t;,")):
+        frame.attrs["decimal"] = ","
     return frame
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #3044e26a
@@ -452,16 +491,19 @@ def rename_columns(frame: pd.DataFrame, columns: Mapping[str, str], where: str,
     return frame.rename(columns=taken).rename(columns={theirs: ours for ours, theirs in columns.items()})
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #a8655a81
-_WORDS_OF = { # ours -> headings in small letters without marks
-    "item": "item itemid segment segid segmentid globalsegid sentenceid image imageid questionid promptid exampleid "
-            "sampleid stimulusid bbcid",
+_WORDS_OF = {  # ours -> headings in small letters without marks
+    "item": "item itemid segment segid segmentid globalsegid sentenceid image imageid questionid "
+    "promptid exampleid "
+    "sampleid stimulusid bbcid",
     "system": "system systemid systemname model modelid modelname",
-    "rater": "rater raterid annotator annotatorid worker workerid judge judgeid participant participantid prolificpid "
-             "prolificid evaluator evaluatorid assessor assessorid completedby",
+    "rater": "rater raterid annotator annotatorid worker workerid judge judgeid participant "
+    "participantid prolificpid "
+    "prolificid evaluator evaluatorid assessor assessorid completedby",
     "score": "score rating stars human humanscore humanrating overallrating",
     "output": "output hypothesis hyp candidate prediction translation",
     "references": "references reference refs ref",
-    "source": "source src"}
+    "source": "source src",
+}
 HEADINGS = {ours: frozenset(words.split()) for ours, words in _WORDS_OF.items()}
 
 def bare_heading(name: str) -> str:
@@ -484,7 +526,9 @@ def named_columns(
         same = [ours] if ours in free else [c for c in free if bare_heading(c) in known[ours]]
         if len(same) > 1 and ours in ("output", "references", "source"): continue
         if len(same) > 1:
-            raise InputError(f"{where}: {few(same, 4)} may each be the {ours}; say which: {ours}=\"{same[0]}\"")
+            raise InputError(
+                f"{where}: {few(same, 4)} may each be the {ours}; say which: {ours}=\"{same[0]}\""
+            )
         if same: found[ours] = same[0]
     return found
 
@@ -501,20 +545,32 @@ def table_name(path: str | Path) -> str:
     return Path(path).name.removesuffix(".gz").rpartition(".")[0]
 
 def plain_cells(frame: pd.DataFrame, given: Mapping, path: str | Path) -> pd.DataFrame:
-    "The frame whose names of items, systems and raters are as they were before they went through a spreadsheet."
+    "The frame with names of items, systems and raters as they were before they went through a spreadsheet."
     wanted = ("item", "system", "rater", "group")
-    theirs = {c for c in frame if any(c == given.get(o) or c == o or bare_heading(c) in HEADINGS.get(o, ()) for o in wanted)}
+    theirs = {
+        c
+        for c in frame
+        if any(c == given.get(o) or c == o or bare_heading(c) in HEADINGS.get(o, ()) for o in wanted)
+    }
     return plain_names(frame, path, theirs)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #7f5c577c
 _PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
-_TEXTS = frozenset("source src hypothesis hyp mt translation prediction output candidate reference references ref refs "
-                   "target text caption document doc docid domain lp lang langpair errors errorspans metadata".split())
+_TEXTS = frozenset(
+    "source src hypothesis hyp mt translation prediction output candidate reference references ref refs "
+    "target text caption document doc docid domain lp lang langpair errors errorspans metadata".split()
+)
 _METRICX = {"source", "hypothesis", "prediction"}
 
 def _is_text(frame: pd.DataFrame, column: str) -> bool: # copied from the input of the tool
     if bare_heading(column) not in _TEXTS: return False
-    return not pd.to_numeric(frame[column].map(lambda c: None if isinstance(c, (list, dict)) else c), errors="coerce").notna().all()
+    return (
+        not pd.to_numeric(
+            frame[column].map(lambda c: None if isinstance(c, (list, dict)) else c), errors="coerce"
+        )
+        .notna()
+        .all()
+    )
 
 def _value_columns(frame: pd.DataFrame, value, where: str) -> list[str]:
     if value is None: return [c for c in frame if c not in ("item", "system") and not _is_text(frame, c)]
@@ -523,7 +579,8 @@ def _value_columns(frame: pd.DataFrame, value, where: str) -> list[str]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     return names
 
-def _long(frame: pd.DataFrame, value, where: str) -> pd.DataFrame: # a column for each metric -> a row for each value
+# a column for each metric -> a row for each value
+def _long(frame: pd.DataFrame, value, where: str) -> pd.DataFrame:
     names = _value_columns(frame, value, where)
     if not names: raise InputError(f"{where}: no metric in it; it has {few(list(frame), 8)}")
     keys = [c for c in ("item", "system") if c in frame]
@@ -535,7 +592,8 @@ def _long(frame: pd.DataFrame, value, where: str) -> pd.DataFrame: # a column fo
     whole.attrs = frame.attrs
     return whole
 
-def _filled(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]: # rows with a value as a number, notes
+# rows with a value as a number, notes
+def _filled(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     blank = frame["value"].map(is_blank)
     if len(frame) and blank.all(): raise InputError(f"{where}: no scores; all are blank")
     counts = frame.loc[blank, "metric"].value_counts(sort=False)
@@ -547,7 +605,8 @@ def _filled(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, .
         parts.append(part.assign(value=numbers))
     return pd.concat(parts), notes
 
-def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame: # item, system, metric, value
+# item, system, metric, value
+def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame:
     if set(frame) - {"deviation"} == _PER_ITEM:
         frame = frame.drop(columns=["item", "deviation"], errors="ignore").rename(columns={"name": "item"})
     given = {ours: theirs for ours, theirs in columns.items() if ours != "value"}
@@ -556,13 +615,17 @@ def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame
     metricx = _METRICX <= set(frame) and value in (None, "prediction") and "metric" not in frame
     if metricx: value = "prediction"
     frame = rename_columns(frame, found, where)
-    long = {"metric", "value"} <= set(frame) or "metric" in frame and isinstance(value, str) and "," not in value
+    long = (
+        {"metric", "value"} <= set(frame) or "metric" in frame and isinstance(value, str) and "," not in value
+    )
     if not long: frame = _long(frame, value, where)
     elif value: frame = rename_columns(frame, {"value": value}, where)
     if metricx: frame = frame.assign(metric="MetricX")
     frame, notes = _filled(frame, where) if len(frame) else (frame, ())
     out = standardize_table(frame, _METRIC_COLUMNS, "value", ("item", "system", "metric"), where)
-    out.attrs = {key: held for key, held in (("lower", ("MetricX",) if metricx else ()), ("notes", notes)) if held}
+    out.attrs = {
+        key: held for key, held in (("lower", ("MetricX",) if metricx else ()), ("notes", notes)) if held
+    }
     return out
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #83cd1b6e
@@ -580,7 +643,8 @@ def _score_blocks(path: Path) -> list[tuple[str, str, str, str]]: # item, system
     for i, line in enumerate(read_lines(path), 1):
         cells = line.split()
         if not cells: continue
-        if len(cells) != 2: raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
+        if len(cells) != 2:
+            raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
         counts[cells[0]] = counts.get(cells[0], 0) + 1
         rows.append((i, "" if whole else str(counts[cells[0]]), cells[0], name, cells[1]))
     return rows
@@ -604,9 +668,16 @@ def _by_system(document: Mapping, path: Path) -> list[tuple]: # a list of segmen
     for file, segments in document.items():
         for k, segment in enumerate(segments, 1):
             if not isinstance(segment, Mapping):
-                raise InputError(f"{path}, {file}, segment {k}: expected an object, not {type(segment).__name__}")
-            values = {name: v for name, v in segment.items() if isinstance(v, (int, float)) and not isinstance(v, bool)}
-            if not values: raise InputError(f"{path}, {file}, segment {k}: no score; it has {few(list(segment), 8)}")
+                raise InputError(
+                    f"{path}, {file}, segment {k}: expected an object, not {type(segment).__name__}"
+                )
+            values = {
+                name: v
+                for name, v in segment.items()
+                if isinstance(v, (int, float)) and not isinstance(v, bool)
+            }
+            if not values:
+                raise InputError(f"{path}, {file}, segment {k}: no score; it has {few(list(segment), 8)}")
             rows += [(k, str(k), _system_name(file), name, v) for name, v in values.items()]
     return rows
 
@@ -616,8 +687,16 @@ def _tool_rows(path: Path) -> list[tuple] | None: # line, item, system, metric, 
     if name.endswith(".json"):
         held = read_json(path)
         lists = isinstance(held, dict) and len(held) > 0 and all(isinstance(v, list) for v in held.values())
-        keys = {bare_heading(key) for v in held.values() for row in v if isinstance(row, dict) for key in row} if lists else set()
-        return _by_system(held, path) if lists and not keys & {"item", "system", "systemid", "segmentid"} else None
+        keys = (
+            {bare_heading(key) for v in held.values() for row in v if isinstance(row, dict) for key in row}
+            if lists
+            else set()
+        )
+        return (
+            _by_system(held, path)
+            if lists and not keys & {"item", "system", "systemid", "segmentid"}
+            else None
+        )
     if name.endswith((".txt", ".tsv", ".log", ".out")):
         lines = read_lines(path)
         first = next((line.rstrip() for line in lines if line.strip()), "")
@@ -628,24 +707,32 @@ def _of_rows(rows: Sequence[tuple], where: str) -> pd.DataFrame:
     blank = sum(is_blank(row[-1]) for row in rows)
     rows = [row for row in rows if not is_blank(row[-1])]
     if not rows: raise InputError(f"{where}: no scores; it is empty")
-    frame = pd.DataFrame([row[1:] for row in rows], pd.Index([row[0] for row in rows], name="line"), [*_METRIC_COLUMNS])
+    frame = pd.DataFrame(
+        [row[1:] for row in rows], pd.Index([row[0] for row in rows], name="line"), [*_METRIC_COLUMNS]
+    )
     out = standardize_table(frame, _METRIC_COLUMNS, "value", ("item", "system", "metric"), where)
-    told = ([_NUMBERED] if (out["item"] != "").any() else []) + ([f"{blank} segments have no score"] if blank else [])
+    told = ([_NUMBERED] if (out["item"] != "").any() else []) + (
+        [f"{blank} segments have no score"] if blank else []
+    )
     if told: out.attrs["notes"] = tuple(f"{Path(where).name}: {note}" for note in told)
     return out
 
 def score_blocks(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]: # item, system, metric, value; notes
-    "A file NAME.seg.score or NAME.sys.score of mt-metrics-eval; raises InputError naming the line that is none."
+    "A file NAME.seg.score or NAME.sys.score of mt-metrics-eval; raises InputError on a line that is none."
     found = _of_rows(_score_blocks(Path(path)), str(path))
     return found, tuple(found.attrs.get("notes", ()))
 
 def metric_table(
-    place, # a file of scores, of a tool too, or a frame: long (item, system, metric, value) or a column for each metric
+    # a file of scores, of a tool too; or a frame, long (item, system, metric, value) or wide
+    place,
     **columns, # where they are called otherwise: item="segment"; value="bleu,chrf": only these columns
 ) -> pd.DataFrame: # item, system, metric, value; its attrs name metrics of which less is better, and notes
     "Scores of metrics; raises InputError, with the line, on missing values and rows that occur twice."
     if strange := [c for c in columns if c not in _METRIC_COLUMNS]:
-        raise InputError(f"there is no column {strange[0]!r} to name in metric scores; there are {', '.join(_METRIC_COLUMNS)}")
+        raise InputError(
+            f"there is no column {strange[0]!r} to name in metric scores; "
+            f"there are {', '.join(_METRIC_COLUMNS)}"
+        )
     if isinstance(place, pd.DataFrame):
         out = _of_frame(place, columns, "metric scores")
         out.attrs = {**out.attrs, **{k: v for k, v in place.attrs.items() if k in ("lower", "notes")}}
@@ -658,7 +745,9 @@ def metric_table(
 def joined_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame: # as `metric_table` returns them
     "Tables of metric scores as one."
     tables = list(tables)
-    attrs = {key: tuple(v for table in tables for v in table.attrs.get(key, ())) for key in ("lower", "notes")}
+    attrs = {
+        key: tuple(v for table in tables for v in table.attrs.get(key, ())) for key in ("lower", "notes")
+    }
     whole = pd.concat([table.reset_index(drop=True) for table in tables], ignore_index=True)
     whole.attrs = {key: values for key, values in attrs.items() if values}
     return whole
@@ -704,8 +793,8 @@ def is_human(system: str) -> bool:
 def outputs_of(frame: pd.DataFrame, # a row for each judgment
                where: str = "outputs", # for messages
               ) -> pd.DataFrame | None: # a row for each output
-    """The outputs in a table of judgments, each once; None if there is no column of outputs. Raises InputError
-    if one has two texts."""
+    """The outputs in a table of judgments, each once; None if there is no column of outputs. Raises
+    InputError if one has two texts."""
     if "output" not in frame: return None
     frame = frame[[c for c in _OUTPUT_COLUMNS if c in frame]]
     if "references" in frame: frame = frame.assign(references=frame["references"].map(reference_texts))
@@ -713,7 +802,9 @@ def outputs_of(frame: pd.DataFrame, # a row for each judgment
     once = frame.drop_duplicates([*keys, "output"])
     if found := _first(once, once.duplicated(keys)):
         same = " of ".join(str(once[k].iloc[found[1]]) for k in keys)
-        raise InputError(f"{where}, {found[0]}: a second output of {same}; the system that wrote it is not named")
+        raise InputError(
+            f"{where}, {found[0]}: a second output of {same}; the system that wrote it is not named"
+        )
     return once
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #77d306eb

@@ -20,7 +20,13 @@ from ..core import InputError, check_path, check_type, few, unknown
 from .judgment_tables import Choices, Judgments, READERS, field_names, json_objects
 from .judgment_tables import (choice_table, judgment_format, load_table, number_column,
                                                     read_json)
-from .judgment_tables import is_blank, is_human, rating_column, score_blocks, text_column
+from invariant_metrics.data.judgment_tables import (
+    is_blank,
+    is_human,
+    rating_column,
+    score_blocks,
+    text_column,
+)
 from .parallel import load_captions
 from .texts import read_lines
 
@@ -54,7 +60,7 @@ def _published(values: list[tuple], outputs: int) -> tuple[pd.DataFrame | None, 
 def _left_out(people: Sequence[str]) -> tuple[str, ...]: # a note
     return (f"human translations left out of the systems: {few(people)}",) if people else ()
 
-# outputs with what some systems, people, wrote as references of the others; raises InputError if one is not there
+# outputs with what people among the systems wrote as references of the others; raises if one is not there
 def _with_references(outputs: pd.DataFrame, people: Sequence[str], chosen: Sequence[str] | None,
                      path: Path) -> pd.DataFrame:
     chosen = people if chosen is None else [chosen] if isinstance(chosen, str) else list(chosen)
@@ -283,7 +289,8 @@ def _penalty(category: str, severity: str, where: str) -> float: # of one mark
     if kind.startswith("non-translation") and weight == "major": return 25.0
     return 0.1 if kind.replace(" ", "") == "fluency/punctuation" and weight == "minor" else _PENALTY[weight]
 
-def _segments(frame: pd.DataFrame, path: Path) -> list[str]: # of each mark; the number in a document is no name alone
+# of each mark; the number in a document is no name alone
+def _segments(frame: pd.DataFrame, path: Path) -> list[str]:
     column = next((c for c in _SEGMENTS if c in frame), None)
     lost = [c for c in ("system", "rater", "source", "target", "category", "severity") if c not in frame]
     if column is None or lost:
@@ -306,7 +313,11 @@ def _marks(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # 
                .drop_duplicates(["item", "system"])[["item", "system", "output", "source"]])
     tests = int(frame["severity"].str.lower().str.startswith(_NO_ERRORS).sum())
     notes = ((f"{int(blank.sum())} of {len(held)} rows left out: severity is blank",) if blank.any() else ())
-    return scores, outputs, (*notes, *((f"{tests} marks of HOTW-test, tests of the raters, cost nothing",) if tests else ()))
+    return (
+        scores,
+        outputs,
+        (*notes, *((f"{tests} marks of HOTW-test, tests of the raters, cost nothing",) if tests else ())),
+    )
 
 # %% ../../nbs/data/070_judgments.ipynb #fddfb785
 def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: # scores, outputs, notes
@@ -327,7 +338,8 @@ def _summed(path: Path) -> tuple[pd.DataFrame, pd.DataFrame, tuple[str, ...]]: #
     return pd.DataFrame(scores, columns=["item", "system", "score", "document"]), outputs, ()
 
 # %% ../../nbs/data/070_judgments.ipynb #ff576f9e
-@judgment_format("mqm", {"targets", "mqm"}, *({"system", segment, "rater", "category", "severity"} for segment in _SEGMENTS),
+@judgment_format("mqm", {"targets", "mqm"},
+                 *({"system", segment, "rater", "category", "severity"} for segment in _SEGMENTS),
                  cite="Freitag et al. 2021")
 def read_mqm(
     path: Path,
@@ -348,10 +360,11 @@ def read_mqm(
     return Judgments("mqm", scores, True, outputs, None, "minus the penalty of the errors, 0 is best", notes)
 
 # %% ../../nbs/data/070_judgments.ipynb #60af2239
-@judgment_format("psqm", {"system", "doc", "doc_id", "seg_id", "rater", "source", "target", "score"}, cite="Freitag et al. 2021")
+@judgment_format("psqm", {"system", "doc", "doc_id", "seg_id", "rater", "source", "target", "score"},
+                 cite="Freitag et al. 2021")
 def read_psqm(path: Path,
               humans: bool = False,                    # keep human translations among the systems
-              references: Sequence[str] | None = None, # which translations are references; None: all by people
+              references: Sequence[str] | None = None, # translations that are references; None: all by people
              ) -> Judgments:
     "Translations with ratings from 0 to 6; raises InputError naming line and column."
     frame, where = load_table(path), str(path)
@@ -366,16 +379,26 @@ def read_psqm(path: Path,
         notes = (*notes, *_left_out(people))
     return Judgments("psqm", frame, True, outputs, None, "0–6, scalar quality", notes)
 
-@judgment_format("score-file", knows=lambda place: place.is_file() and place.name.endswith((".seg.score", ".sys.score")),
-                 cite="Freitag et al. 2022")
+def _is_score_file(place: Path) -> bool:
+    return place.is_file() and place.name.endswith((".seg.score", ".sys.score"))
+
+@judgment_format("score-file", knows=_is_score_file, cite="Freitag et al. 2022")
 def read_score_file(path: Path,
                     humans: bool = False, # keep human translations among the systems
                    ) -> Judgments:
-    "Scores of segments or systems by people, without outputs; raises InputError naming the line that is none."
+    "Scores of segments or systems by people, without outputs; raises InputError on a line that is none."
     scores, notes = score_blocks(path)
     people = [s for s in scores["system"].unique() if is_human(s)]
     if not humans: scores, notes = scores[~scores["system"].isin(people)], (*notes, *_left_out(people))
-    return Judgments(path.name.removesuffix(".score"), scores.rename(columns={"value": "score"}), True, None, None, "", notes)
+    return Judgments(
+        path.name.removesuffix(".score"),
+        scores.rename(columns={"value": "score"}),
+        True,
+        None,
+        None,
+        "",
+        notes,
+    )
 
 # %% ../../nbs/data/070_judgments.ipynb #356554d8
 _SYSTEMS = ("judgments of whole systems: agreement at the level of systems only",)
@@ -460,11 +483,14 @@ _ASPECTS = ("coherence", "consistency", "fluency", "relevance")
 _GROUPS = {"expert": "three experts", "turker": "five workers of MTurk"} # of raters
 
 def _aspect_scores(rows: Sequence, aspect: str, where: str) -> list[float]: # of each rater
-    asked = [{a: _field(given, a, _NUMBER, f"{where}, expert {k}") for a in _ASPECTS} for k, given in enumerate(rows, 1)]
+    asked = [
+        {a: _field(given, a, _NUMBER, f"{where}, expert {k}") for a in _ASPECTS}
+        for k, given in enumerate(rows, 1)
+    ]
     return [float(np.mean([*by.values()])) if aspect == "mean" else by[aspect] for by in asked]
 
-@judgment_format("summeval", {"system", "hyp", "expert_annotations"}, {"model_id", "decoded", "expert_annotations"},
-                 cite="Fabbri et al. 2021")
+@judgment_format("summeval", {"system", "hyp", "expert_annotations"},
+                 {"model_id", "decoded", "expert_annotations"}, cite="Fabbri et al. 2021")
 def read_summeval(path: Path,
                   aspect: str = "mean", # or coherence, consistency, fluency, relevance
                   raters: str = "expert", # or turker
@@ -473,26 +499,39 @@ def read_summeval(path: Path,
     if aspect not in ("mean", *_ASPECTS): raise unknown("aspect", aspect, ("mean", *_ASPECTS))
     if raters not in _GROUPS: raise unknown("group of raters", raters, _GROUPS)
     beside, scores, outputs = _beside(path, re.sub(r"(\.jsonl)(\.gz)?$", r"_refs\1", path.name)), [], []
-    known = {} if beside is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(beside)}
+    known = (
+        {} if beside is None else {str(row["seg_id"]): tuple(row["refs"]) for _, row in json_objects(beside)}
+    )
     for line, row in json_objects(path):
         where = f"{path}, line {line}"
         published = "decoded" in row
         names = ("id", "model_id", "decoded") if published else ("seg_id", "system", "hyp")
         item, system, text = (_field(row, n, kind, where) for n, kind in zip(names, (_NAME, str, str)))
-        if published: known[str(item)] = tuple(_field(row, "references", list, where)) if "references" in row else ()
+        if published:
+            known[str(item)] = tuple(_field(row, "references", list, where)) if "references" in row else ()
         rated = _aspect_scores(_field(row, f"{raters}_annotations", list, where), aspect, where)
         scores += [(str(item), system, str(k), score) for k, score in enumerate(rated, 1)]
         outputs.append((str(item), system, text, known.get(str(item), ()), row.get("text", "")))
     lost = not any(references for *_, references, _ in outputs)
-    return Judgments("summeval", pd.DataFrame(scores, columns=["item", "system", "rater", "score"]), True,
-                     pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]), None,
-                     f"1–5, {aspect}, {_GROUPS[raters]}", (_POSITIONS, *(_alone(path, "file of references") if lost else ())))
+    return Judgments(
+        "summeval",
+        pd.DataFrame(scores, columns=["item", "system", "rater", "score"]),
+        True,
+        pd.DataFrame(outputs, columns=["item", "system", "output", "references", "source"]),
+        None,
+        f"1–5, {aspect}, {_GROUPS[raters]}",
+        (_POSITIONS, *(_alone(path, "file of references") if lost else ())),
+    )
 
 # %% ../../nbs/data/070_judgments.ipynb #f58f8830
-_PARTS = {"human_score": "0–5, mean of precision and recall, less bad English", "P": "1–5, precision", "R": "1–5, recall"}
+_PARTS = {
+    "human_score": "0–5, mean of precision and recall, less bad English",
+    "P": "1–5, precision",
+    "R": "1–5, recall",
+}
 
-@judgment_format("thumb", {"SYS", "seg_id", "hyp", "human_score"}, {"system", "seg_id", "hyp", "human_score", "P", "R"},
-                 cite="Kasai et al. 2022")
+@judgment_format("thumb", {"SYS", "seg_id", "hyp", "human_score"},
+                 {"system", "seg_id", "hyp", "human_score", "P", "R"}, cite="Kasai et al. 2022")
 def read_thumb(path: Path,
                aspect: str = "human_score", # or P, R
                humans: bool = False,        # keep captions by people among the systems
@@ -516,20 +555,26 @@ def read_thumb(path: Path,
 # %% ../../nbs/data/070_judgments.ipynb #f04fe2f1
 _TYPES = ("intrinsic", "extrinsic")
 
-def _faithful(frame: pd.DataFrame, kind: str | None, where: str) -> pd.DataFrame: # a row for each rater and summary
+# a row for each rater and summary
+def _faithful(frame: pd.DataFrame, kind: str | None, where: str) -> pd.DataFrame:
     named = frame["hallucination_type"].map(lambda cell: "" if is_blank(cell) else cell.strip().lower())
-    if strange := sorted(set(named) - {"", *_TYPES}): raise InputError(f"{where}: hallucination_type is {few(strange)}")
+    if strange := sorted(set(named) - {"", *_TYPES}):
+        raise InputError(f"{where}: hallucination_type is {few(strange)}")
     wrong = named.eq(kind) if kind else named.ne("")
-    return frame.assign(score=1.0 - wrong).groupby(["bbcid", "system", "worker_id"], sort=False, as_index=False).agg(
-        {"score": "min", "summary": "first"})
+    return (
+        frame.assign(score=1.0 - wrong)
+        .groupby(["bbcid", "system", "worker_id"], sort=False, as_index=False)
+        .agg({"score": "min", "summary": "first"})
+    )
 
-@judgment_format("xsum", {"bbcid", "system", "summary", "is_factual"}, {"bbcid", "system", "summary", "hallucination_type"},
-                 cite="Maynez et al. 2020")
+@judgment_format("xsum", {"bbcid", "system", "summary", "is_factual"},
+                 {"bbcid", "system", "summary", "hallucination_type"}, cite="Maynez et al. 2020")
 def read_xsum(path: Path,
               humans: bool = False,   # keep the gold summaries among the systems
               kind: str | None = None, # of hallucinations that count: intrinsic, extrinsic; None: both
              ) -> Judgments:
-    "Summaries that are true to the world, or to their article, or not; raises InputError naming line and column."
+    """Summaries that are true to the world, or to their article, or not; raises InputError naming line and
+    column."""
     if kind not in (None, *_TYPES): raise unknown("kind of hallucination", kind, _TYPES)
     frame, where = load_table(path), str(path)
     if lost := [c for c in ("bbcid", "system", "summary", "worker_id") if c not in frame]:
@@ -538,7 +583,9 @@ def read_xsum(path: Path,
         scores, notes = rating_column(frame, "is_factual", where)
         frame = frame.assign(score=scores)[~np.isnan(scores)]
         scale = "1: true to the world"
-    else: frame, notes, scale = _faithful(frame, kind, where), (), f"1: no {kind or ''} hallucination".replace("  ", " ")
+    else:
+        frame, notes = _faithful(frame, kind, where), ()
+        scale = f"1: no {kind} hallucination" if kind else "1: no hallucination"
     frame = frame.rename(columns={"bbcid": "item", "worker_id": "rater", "summary": "output"})
     outputs = frame.drop_duplicates(["item", "system"])[["item", "system", "output"]]
     people = [s for s in frame["system"].unique() if is_human(s)]

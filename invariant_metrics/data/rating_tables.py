@@ -15,17 +15,39 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from .judgment_tables import HEADINGS, Judgments, SCORE_COLUMNS, bare_heading, is_blank, is_human
-from .judgment_tables import judgment_format, load_table, named_columns, number_column, outputs_of
-from .judgment_tables import plain_cells, rating_column, rename_columns, standardize_table
+from invariant_metrics.data.judgment_tables import (
+    HEADINGS,
+    Judgments,
+    SCORE_COLUMNS,
+    bare_heading,
+    is_blank,
+    is_human,
+)
+from invariant_metrics.data.judgment_tables import (
+    judgment_format,
+    load_table,
+    named_columns,
+    number_column,
+    outputs_of,
+)
+from invariant_metrics.data.judgment_tables import (
+    plain_cells,
+    rating_column,
+    rename_columns,
+    standardize_table,
+)
 from .judgment_tables import table_name, text_column, told_columns
 from .texts import parse_json
 
 # %% ../../nbs/data/150_rating_tables.ipynb #bd088229
-_LEFT_OUT = { # bare heading -> bare words of rows that do not count; None: any word
-    "assignmentstatus": {"rejected"}, "reviewstatus": {"rejected"}, "submissionstatus": {"rejected", "returned"},
+_LEFT_OUT = {  # bare heading -> bare words of rows that do not count; None: any word
+    "assignmentstatus": {"rejected"},
+    "reviewstatus": {"rejected"},
+    "submissionstatus": {"rejected", "returned"},
     "status": {"rejected", "returned", "timedout", "screenedout", "surveypreview", "consentrevoked"},
-    "wascancelled": {"true", "1", "10"}, "reject": None}
+    "wascancelled": {"true", "1", "10"},
+    "reject": None,
+}
 
 def _word(cell) -> str: return "" if is_blank(cell) else re.sub(r"[\W_]+", "", str(cell)).lower()
 
@@ -49,7 +71,8 @@ def counted_rows(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[s
     return frame, tuple(notes)
 
 # %% ../../nbs/data/150_rating_tables.ipynb #a332ea86
-def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame: # the JSON of MTurk's crowd forms as columns
+# the JSON of MTurk's crowd forms as columns
+def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     column = next((c for c in frame if str(c).lower() == "answer.taskanswers"), None)
     if column is None: return frame
     rows = []
@@ -57,16 +80,20 @@ def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame: # the JSON o
         held = parse_json(str(cell), f"{where}, {frame.index.name} {place}, {column}")
         if isinstance(held, list) and len(held) == 1: held = held[0]
         if not isinstance(held, dict):
-            raise InputError(f"{where}, {frame.index.name} {place}: {column} does not hold one object of answers")
+            raise InputError(
+                f"{where}, {frame.index.name} {place}: {column} does not hold one object of answers"
+            )
         row = {}
         for name, answer in held.items():
-            if isinstance(answer, dict): row |= {f"Answer.{name}.{a}": str(on).lower() for a, on in answer.items()}
+            if isinstance(answer, dict):
+                row |= {f"Answer.{name}.{a}": str(on).lower() for a, on in answer.items()}
             else: row[f"Answer.{name}"] = answer
         rows.append(row)
     more = pd.DataFrame(rows, frame.index)
     return pd.concat([frame.drop(columns=column), more.astype(object).where(more.notna(), "")], axis=1)
 
-def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame: # a column for each possible answer -> one
+# a column for each possible answer -> one
+def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     stems = {}
     for column in frame:
         stem, dot, answer = str(column).rpartition(".")
@@ -77,7 +104,9 @@ def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame: # a column
         chosen = marks.eq("true")
         if (several := chosen.sum(axis=1) > 1).any():
             at = int(several.to_numpy().argmax())
-            raise InputError(f"{where}, {frame.index.name} {frame.index[at]}: several answers in {stem}; one is needed")
+            raise InputError(
+                f"{where}, {frame.index.name} {frame.index[at]}: several answers in {stem}; one is needed"
+            )
         named = [next((answers[c] for c in answers if row[c]), "") for row in chosen.to_dict("records")]
         frame = frame.drop(columns=[*answers]).assign(**{stem: named})
     return frame
@@ -89,9 +118,12 @@ def _numbered(frame: pd.DataFrame) -> dict[str, dict[int, str]]: # stem -> numbe
             out.setdefault(found[1], {})[int(found[2])] = column
     return {stem: columns for stem, columns in out.items() if len(columns) > 1}
 
-def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]: # a row for each item
+# a row for each item
+def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     stems = _numbered(frame)
-    of = {ours: [s for s in stems if bare_heading(s) in HEADINGS[ours]] for ours in HEADINGS if ours != "rater"}
+    of = {
+        ours: [s for s in stems if bare_heading(s) in HEADINGS[ours]] for ours in HEADINGS if ours != "rater"
+    }
     key = next((of[ours][0] for ours in ("item", "system") if len(of[ours]) == 1), None)
     if key is None: return frame, ()
     numbers = set(stems[key])
@@ -99,22 +131,31 @@ def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tup
     asked = [s for s in same if s in of["score"]] or [s for s in same if str(s).lower().startswith("answer.")]
     if not asked: return frame, ()
     if len(asked) > 1:
-        raise InputError(f"{where}: each row holds {len(numbers)} of {key}, and {few(asked, 4)} may each be their "
-                         "ratings; keep the columns of one")
+        raise InputError(
+            f"{where}: each row holds {len(numbers)} of {key}, and {few(asked, 4)} may each be their "
+            "ratings; keep the columns of one"
+        )
     roles = {s: next((ours for ours in of if s in of[ours]), s) for s in same} | {asked[0]: "score"}
     shared = [c for c in frame if c not in {c for s in same for c in stems[s].values()}]
     parts = [frame[shared].assign(**{roles[s]: frame[stems[s][k]] for s in same}) for k in sorted(numbers)]
     whole = pd.concat(parts)
     whole.attrs = frame.attrs
-    return whole.rename_axis(frame.index.name), (f"each row holds {len(numbers)} of {key}, rated in {asked[0]}",)
+    return whole.rename_axis(frame.index.name), (
+        f"each row holds {len(numbers)} of {key}, rated in {asked[0]}",
+    )
 
 # %% ../../nbs/data/150_rating_tables.ipynb #bc730b34
-_RATERS = re.compile(r"(?:(?:score|rating)[\s_.-]?)?"
-                     r"(?:rater|annotator|judge|worker|evaluator|expert|coder|participant|assessor|score|rating|r)"
-                     r"[\s_.-]?(?:\d+|[a-z])(?:[\s_.-]?(?:score|rating))?", re.IGNORECASE)
+_RATERS = re.compile(
+    r"(?:(?:score|rating)[\s_.-]?)?"
+    r"(?:rater|annotator|judge|worker|evaluator|expert|coder|participant|assessor|score|rating|r)"
+    r"[\s_.-]?(?:\d+|[a-z])(?:[\s_.-]?(?:score|rating))?",
+    re.IGNORECASE,
+)
 _SYSTEMS = re.compile(r"(?:sys|system|model)[\s_.-]?(?:\d+|[a-z])", re.IGNORECASE)
-_ASPECTS = frozenset("fluency adequacy coherence consistency relevance grammar factual correctness informativeness overall "
-                     "quality precision recall completeness readability meaning simplicity naturalness".split())
+_ASPECTS = frozenset(
+    "fluency adequacy coherence consistency relevance grammar factual correctness informativeness overall "
+    "quality precision recall completeness readability meaning simplicity naturalness".split()
+)
 EACH = ("rater", "system") # what a column of scores may be
 
 def _bare_answer(column: str) -> str: return re.sub(r"^answer\.", "", str(column), flags=re.IGNORECASE)
@@ -136,7 +177,8 @@ def _few_words(cells: pd.Series) -> bool: # that come again and again: a scale i
     return len({*filled}) <= 7 and len(filled) > len({*filled})
 
 # columns of scores and what they are; none where no heading tells
-def _score_columns(frame: pd.DataFrame, found: Mapping, where: str, values) -> tuple[list[str], str | None, list[str]]:
+def _score_columns(frame: pd.DataFrame, found: Mapping, where: str,
+                   values) -> tuple[list[str], str | None, list[str]]:
     free = [c for c in frame if c not in found.values()]
     for pattern, each in ((_RATERS, "rater"), (_SYSTEMS, "system")):
         columns = [c for c in free if pattern.fullmatch(_bare_answer(c).strip())]
@@ -147,10 +189,13 @@ def _score_columns(frame: pd.DataFrame, found: Mapping, where: str, values) -> t
     words = [c for c in others if _few_words(frame[c])]
     if len(columns) == 1 and not words: return columns, None, others
     aspects = {bare_heading(c) for c in columns} & _ASPECTS
-    if columns and not words and "rater" in found and "system" not in found and not aspects: return columns, "system", others
+    if columns and not words and "rater" in found and "system" not in found and not aspects:
+        return columns, "system", others
     if columns:
-        raise InputError(f"{where}: {few([*columns, *words], 6)} may each be the score; say which: score=\"{columns[0]}\", or all "
-                         "of them and what they are: score=\"Answer.*\" and each=\"system\" or \"rater\"")
+        raise InputError(
+            f"{where}: {few([*columns, *words], 6)} may each be the score; say which: score=\"{columns[0]}\", "
+            "or all of them and what they are: score=\"Answer.*\" and each=\"system\" or \"rater\""
+        )
     return [], None, []
 
 def _melted(frame: pd.DataFrame, columns: Sequence[str], each: str) -> pd.DataFrame:
@@ -162,11 +207,15 @@ def _melted(frame: pd.DataFrame, columns: Sequence[str], each: str) -> pd.DataFr
     return long.rename_axis(frame.index.name)
 
 # %% ../../nbs/data/150_rating_tables.ipynb #12b45d02
-_METRICS = re.compile(r"(?:sacre|corpus|sentence|self)?[\s_.-]?(?:bleu|chrf|ter|rouge|meteor|cider|spice|bert[\s_-]?score|bleurt"
-                      r"|comet|xcomet|metricx|clip[\s_-]?score|ref[\s_-]?clip[\s_-]?score|bart[\s_-]?score|mover[\s_-]?score"
-                      r"|lpips|ssim|psnr|wer|gleu|nist|perplexity)(?:[\s_.+@-].*|\d.*|[\s_.-]?[lspfr]\d?|f?)", re.IGNORECASE)
+_METRICS = re.compile(
+    r"(?:sacre|corpus|sentence|self)?[\s_.-]?(?:bleu|chrf|ter|rouge|meteor|cider|spice|bert[\s_-]?score"
+    r"|bleurt|comet|xcomet|metricx|clip[\s_-]?score|ref[\s_-]?clip[\s_-]?score|bart[\s_-]?score|mover[\s_-]?score"
+    r"|lpips|ssim|psnr|wer|gleu|nist|perplexity)(?:[\s_.+@-].*|\d.*|[\s_.-]?[lspfr]\d?|f?)",
+    re.IGNORECASE,
+)
 
-def _metric_scores(frame: pd.DataFrame, names: Sequence[str], where: str) -> tuple[pd.DataFrame | None, tuple[str, ...]]:
+def _metric_scores(frame: pd.DataFrame, names: Sequence[str],
+                   where: str) -> tuple[pd.DataFrame | None, tuple[str, ...]]:
     keys = [c for c in ("item", "system") if c in frame]
     parts = []
     notes = []
@@ -188,8 +237,10 @@ _OURS = (*SCORE_COLUMNS, "output", "references", "source")
 _WANTED = ("item", "system", "rater", "score", "output", "references", "source")
 
 def _no_score(frame: pd.DataFrame, where: str) -> InputError:
-    return InputError(f"{where}: no column 'score'; it has {few(list(frame), 8)}; say which it is: score=\"…\"; or "
-                      "several, and what they are: score=\"Ann,Bo\" and each=\"rater\" or \"system\"")
+    return InputError(
+        f"{where}: no column 'score'; it has {few(list(frame), 8)}; say which it is: score=\"…\"; or "
+        "several, and what they are: score=\"Ann,Bo\" and each=\"rater\" or \"system\""
+    )
 
 # the frame with one column of scores, notes
 def _long_form(frame: pd.DataFrame, found: dict, score, each: str | None, where: str, values):
@@ -197,20 +248,32 @@ def _long_form(frame: pd.DataFrame, found: dict, score, each: str | None, where:
     else: columns, kind, others = _asked_columns(frame, score, where), None, []
     if not columns: raise _no_score(frame, where)
     notes = (f"left out, for they hold no ratings: {few(others, 6)}",) if others else ()
-    frame = rename_columns(frame, {ours: theirs for ours, theirs in found.items() if theirs not in columns}, where)
+    frame = rename_columns(
+        frame, {ours: theirs for ours, theirs in found.items() if theirs not in columns}, where
+    )
     if len(columns) == 1:
-        return rename_columns(frame, {"score": columns[0]}, where), (*notes, *told_columns({"score": columns[0]}))
+        return rename_columns(frame, {"score": columns[0]}, where), (
+            *notes,
+            *told_columns({"score": columns[0]}),
+        )
     kind = each or kind or ("rater" if "system" in found else "system" if "rater" in found else None)
     if kind is None or kind in found:
         raise InputError(f"{where}: {few(columns, 6)} are several columns of scores; say what they are: "
                          "each=\"rater\" or each=\"system\"")
     return _melted(frame, columns, kind), (*notes, f"a column for each {kind}: {few(columns, 6)}")
 
-def _check_names(frame: pd.DataFrame, where: str) -> None: # items and systems that are blank in some rows only
+# items and systems that are blank in some rows only
+def _check_names(frame: pd.DataFrame, where: str) -> None:
     for key in ("item", "system"):
-        blank = frame[key].map(lambda cell: isinstance(cell, str) and not cell.strip()) if key in frame else pd.Series(dtype=bool)
+        blank = (
+            frame[key].map(lambda cell: isinstance(cell, str) and not cell.strip())
+            if key in frame
+            else pd.Series(dtype=bool)
+        )
         if blank.any() and not blank.all():
-            raise InputError(f"{where}, {frame.index.name or 'row'} {frame.index[blank.to_numpy().argmax()]}: no {key}")
+            raise InputError(
+                f"{where}, {frame.index.name or 'row'} {frame.index[blank.to_numpy().argmax()]}: no {key}"
+            )
 
 def judged_rows(
     frame: pd.DataFrame,           # a table as it is
@@ -235,7 +298,8 @@ def judged_rows(
     if not given and score is None: frame, stacked = _unstacked_items(frame, where)
     found = named_columns(frame, given, [c for c in _WANTED if c != "score" or score is None], where)
     named = [m.strip() for m in metrics.split(",")] if isinstance(metrics, str) else metrics
-    if named is None: named = [c for c in frame if c not in found.values() and _METRICS.fullmatch(str(c).strip())]
+    if named is None:
+        named = [c for c in frame if c not in found.values() and _METRICS.fullmatch(str(c).strip())]
     if lost := [m for m in named if m not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     if "score" in found: long, spread = rename_columns(frame, found, where), ()
@@ -247,8 +311,12 @@ def judged_rows(
     numbers, read = rating_column(long, "score", where, values)
     rated = long.assign(score=numbers)[~np.isnan(numbers)]
     scores = standardize_table(rated, SCORE_COLUMNS, "score", ("item", "system", "rater"), where)
-    outputs = outputs_of(rated.assign(**{c: text_column(rated, c, where) for c in ("item", "system") if c in rated}), where)
-    beside, told = _metric_scores(rename_columns(frame, {o: t for o, t in found.items() if t in frame}, where), named, where)
+    outputs = outputs_of(
+        rated.assign(**{c: text_column(rated, c, where) for c in ("item", "system") if c in rated}), where
+    )
+    beside, told = _metric_scores(
+        rename_columns(frame, {o: t for o, t in found.items() if t in frame}, where), named, where
+    )
     people = [s for s in scores["system"].unique() if is_human(s)]
     told = (*told, f"{few(people)}: called as people are, and counted as systems") if people else told
     notes = (*left_out, *stacked, *told_columns(found, columns), *spread, *read, *told)
@@ -261,12 +329,15 @@ def read_judgment_table(
     scale: str = "",               # for people
     values: Mapping | None = None, # what words mean: {"bad": 1, "good": 2}
     each: str | None = None,       # what a column of scores is, if there are several: rater or system
-    metrics: str | Sequence[str] | None = None, # columns with scores of metrics; None: those called as metrics are
-    **columns: str                 # where they are called otherwise: item="segment", score="DA" or score="Ann,Bo"
+    # columns with scores of metrics; None: those called as metrics are
+    metrics: str | Sequence[str] | None = None,
+    **columns: str # where they are called otherwise: item="segment", score="DA" or score="Ann,Bo"
 ) -> Judgments:
     """Judgments from a table of your own with item, system, rater and score; raises InputError naming line
     and column."""
     if strange := [c for c in columns if c not in _OURS]:
         raise InputError(f"there is no column {strange[0]!r} to name; there are {', '.join(_OURS)}")
     frame = plain_cells(load_table(path), columns, path)
-    return judged_rows(frame, table_name(path), str(path), higher_is_better, scale, values, each, metrics, **columns)
+    return judged_rows(
+        frame, table_name(path), str(path), higher_is_better, scale, values, each, metrics, **columns
+    )

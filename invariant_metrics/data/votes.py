@@ -15,36 +15,61 @@ import pandas as pd
 
 from ..core import InputError, few
 from .judgment_tables import CHOICE_SYSTEMS, Choices, Judgments, choice_table, is_blank
-from .judgment_tables import judgment_format, load_table, named_columns, plain_cells, read_json
+from invariant_metrics.data.judgment_tables import (
+    judgment_format,
+    load_table,
+    named_columns,
+    plain_cells,
+    read_json,
+)
 from .judgment_tables import rename_columns, table_name, text_column, told_columns
 from .judgment_tables import unpacked_answer
 from .rating_tables import counted_rows, judged_rows
 
 # %% ../../nbs/data/160_votes.ipynb #c8d4df0c
 _SIDES = ("a b", "1 2", "x y", "left right") # how the two are told apart
-_STEMS = {"systems": "model system generator method", "texts": "answer response output text candidate summary caption "
-          "translation completion"}
+_STEMS = {
+    "systems": "model system generator method",
+    "texts": "answer response output text candidate summary caption translation completion",
+}
 
 def _of_sides(stems: str, side: int) -> frozenset: # bare headings
     return frozenset(stem + ends.split()[side] for stem in stems.split() for ends in _SIDES)
 
-_KNOWN = {"item": frozenset("item itemid questionid promptid exampleid sampleid imageid segid pairid id taskid".split()),
-          "first_system": _of_sides(_STEMS["systems"], 0), "second_system": _of_sides(_STEMS["systems"], 1),
-          "first": _of_sides(_STEMS["texts"], 0), "second": _of_sides(_STEMS["texts"], 1),
-          "vote": frozenset("winner preference vote preferred choice better".split()),
-          "turn": frozenset({"turn"}), "references": frozenset("references reference refs ref".split())}
+_KNOWN = {
+    "item": frozenset(
+        "item itemid questionid promptid exampleid sampleid imageid segid pairid id taskid".split()
+    ),
+    "first_system": _of_sides(_STEMS["systems"], 0),
+    "second_system": _of_sides(_STEMS["systems"], 1),
+    "first": _of_sides(_STEMS["texts"], 0),
+    "second": _of_sides(_STEMS["texts"], 1),
+    "vote": frozenset("winner preference vote preferred choice better".split()),
+    "turn": frozenset({"turn"}),
+    "references": frozenset("references reference refs ref".split()),
+}
 _PROMPTS = ("instruction", "prompt", "question", "source", "input")
-_LAYOUTS = [{stem + dash + a, stem + dash + b, vote} for stems in _STEMS.values() for stem in stems.split()
-            for a, b in map(str.split, _SIDES) for dash in ("_", "") for vote in ("winner", "preference", "vote", "preferred", "choice",
-                                                                          "better")]
+_LAYOUTS = [
+    {stem + dash + a, stem + dash + b, vote}
+    for stems in _STEMS.values()
+    for stem in stems.split()
+    for a, b in map(str.split, _SIDES)
+    for dash in ("_", "")
+    for vote in ("winner", "preference", "vote", "preferred", "choice", "better")
+]
 
 # %% ../../nbs/data/160_votes.ipynb #e2050f15
-_WORDS = {1.0: "a 1 first left x model_a model_1 system_a system_1 output_1 output_a answer_a answer_1 response_a response_1 "
-               "text_a text_1 summary_a summary_1 a>b b<a 1>2",
-          0.0: "b 2 second right y model_b model_2 system_b system_2 output_2 output_b answer_b answer_2 response_b response_2 "
-               "text_b text_2 summary_b summary_2 b>a a<b 2>1",
-          0.5: "tie tied draw equal same both neither none_is_better no_preference tie(bothbad) tie_(bothbad) both_bad "
-               "both_good equally_good a=b 1=2"}
+_WORDS = {
+    1.0: "a 1 first left x model_a model_1 system_a system_1 output_1 output_a answer_a answer_1 "
+    "response_a response_1 "
+    "text_a text_1 summary_a summary_1 a>b b<a 1>2",
+    0.0: "b 2 second right y model_b model_2 system_b system_2 output_2 output_b answer_b answer_2 "
+    "response_b response_2 "
+    "text_b text_2 summary_b summary_2 b>a a<b 2>1",
+    0.5: "tie tied draw equal same both neither none_is_better no_preference tie(bothbad) tie_(bothbad) "
+    "both_bad "
+    "both_good equally_good a=b 1=2",
+}
 
 def _bare_vote(word: str) -> str: return re.sub(r"[^\w<>=]|_", "", word).lower()
 
@@ -55,13 +80,24 @@ def _number_shares(votes: Sequence[str], where: str) -> list[float] | None: # of
     numbers = [float(v) for v in votes]
     odd = [v for v in numbers if v != 0 and not 1 <= v <= 2]
     if odd or 0 in numbers and not any(1 < v <= 2 for v in numbers):
-        raise InputError(f"{where}: votes are {few(sorted(set(votes)), 4)}; say which number is the first and which the "
-                         "second: values={\"0\": 1, \"1\": 0}")
+        raise InputError(
+            f"{where}: votes are {few(sorted(set(votes)), 4)}; say which number is the first and which the "
+            "second: values={\"0\": 1, \"1\": 0}"
+        )
     return [0.5 if v == 0 else 2 - v for v in numbers]
 
-def _named_shares(votes: Sequence[str], sides: Sequence[tuple[str, str]]) -> list[float] | None: # by names of systems
-    found = [1.0 if v == a else 0.0 if v == b else _SHARES.get(_bare_vote(v)) if _SHARES.get(_bare_vote(v)) == 0.5 else None
-             for v, (a, b) in zip(votes, sides)]
+# by names of systems
+def _named_shares(votes: Sequence[str], sides: Sequence[tuple[str, str]]) -> list[float] | None:
+    found = [
+        1.0
+        if v == a
+        else 0.0
+        if v == b
+        else _SHARES.get(_bare_vote(v))
+        if _SHARES.get(_bare_vote(v)) == 0.5
+        else None
+        for v, (a, b) in zip(votes, sides)
+    ]
     return None if None in found else found
 
 def vote_shares(
@@ -83,8 +119,10 @@ def vote_shares(
     words = [_SHARES.get(_bare_vote(v)) for v in votes]
     by_word = numbers if numbers is not None else None if None in words else words
     if by_name is not None and by_word is not None and by_name != by_word:
-        raise InputError(f"{where}: votes such as {votes[0]!r:.60} are names of systems and of sides, and they differ; "
-                         "say what they mean: values={\"a\": 1, \"b\": 0}")
+        raise InputError(
+            f"{where}: votes such as {votes[0]!r:.60} are names of systems and of sides, and they differ; "
+            "say what they mean: values={\"a\": 1, \"b\": 0}"
+        )
     found = by_name if by_name is not None else by_word
     if found is None:
         odd = next(v for v, share in zip(votes, words) if share is None)
@@ -93,7 +131,8 @@ def vote_shares(
     return found
 
 # %% ../../nbs/data/160_votes.ipynb #dd6682d9
-def _one_hot(frame: pd.DataFrame, where: str) -> pd.DataFrame: # winner_model_a, winner_model_b, winner_tie -> winner
+# winner_model_a, winner_model_b, winner_tie -> winner
+def _one_hot(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     columns = {c: str(c)[len("winner_"):] for c in frame if re.fullmatch(r"winner_\w+", str(c))}
     if len(columns) < 2 or "winner" in frame: return frame
     marks = frame[[*columns]].apply(pd.to_numeric, errors="coerce")
@@ -115,19 +154,28 @@ def _texts(frame: pd.DataFrame, side: str) -> list[str]: # "" where there are no
     return [c if isinstance(c, str) else "" for c in frame[side]] if side in frame else [""]*len(frame)
 
 def _pairs(frame: pd.DataFrame, items: Sequence[str], shares: Sequence[float], where: str) -> pd.DataFrame:
-    systems = [[*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]] if CHOICE_SYSTEMS[0] in frame else []
+    systems = (
+        [[*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]]
+        if CHOICE_SYSTEMS[0] in frame
+        else []
+    )
     sides = systems[0] if systems else [("", "")]*len(frame)
     references = list(frame["references"]) if "references" in frame else [()]*len(frame)
     counted = {}
-    for item, names, first, second, share, refs in zip(items, sides, _texts(frame, "first"), _texts(frame, "second"),
-                                                        shares, references):
+    for item, names, first, second, share, refs in zip(
+        items, sides, _texts(frame, "first"), _texts(frame, "second"), shares, references
+    ):
         key, turned = (item, *names, first, second), (item, *names[::-1], second, first)
-        if turned in counted and key not in counted: key, share = turned, 1 - share
+        if turned in counted and key not in counted:
+            key, share = turned, 1 - share
         entry = counted.setdefault(key, [0.0, 0, 0, refs])
-        for k, more in enumerate((share, 1, share not in (0, 1))): entry[k] += more
+        for k, more in enumerate((share, 1, share not in (0, 1))):
+            entry[k] += more
     rows = [(*key, round(won, 9), n, ties, refs) for key, (won, n, ties, refs) in counted.items()]
-    table = pd.DataFrame(rows, columns=["group", *CHOICE_SYSTEMS, "first", "second", "votes_first", "votes", "ties",
-                                        "references"])
+    table = pd.DataFrame(
+        rows,
+        columns=["group", *CHOICE_SYSTEMS, "first", "second", "votes_first", "votes", "ties", "references"],
+    )
     if not systems: table = table.drop(columns=[*CHOICE_SYSTEMS])
     several = table.groupby("group").cumcount() + 1
     alone = table.groupby("group")["group"].transform("size") == 1
@@ -146,16 +194,27 @@ def voted_rows(
     pairs = [pair for pair in (CHOICE_SYSTEMS, ("first", "second")) if set(pair) <= set(found)]
     if "vote" not in found or not pairs:
         lost = "vote" if "vote" not in found else "first"
-        raise InputError(f"{where}: no column {lost!r}; it has {few(list(frame), 8)}; say which it is: {lost}=\"…\"")
+        raise InputError(
+            f"{where}: no column {lost!r}; it has {few(list(frame), 8)}; say which it is: {lost}=\"…\""
+        )
     frame = rename_columns(frame, found, where)
     votes = [unpacked_answer(cell) for cell in frame["vote"]]
     kept = np.array([not is_blank(v) for v in votes])
     if not kept.any(): raise InputError(f"{where}: {found['vote']} is blank in all rows")
-    blank = (f"{int((~kept).sum())} of {len(kept)} rows left out: {found['vote']} is blank",) if not kept.all() else ()
+    blank = (
+        (f"{int((~kept).sum())} of {len(kept)} rows left out: {found['vote']} is blank",)
+        if not kept.all()
+        else ()
+    )
     frame, votes = frame[kept], [str(v).strip() for v, there in zip(votes, kept) if there]
     items, numbered = _item_names(frame, where)
-    if "turn" in frame: items = [f"{item}, turn {turn}" for item, turn in zip(items, text_column(frame, "turn", where))]
-    sides = [*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))] if CHOICE_SYSTEMS[0] in frame else None
+    if "turn" in frame:
+        items = [f"{item}, turn {turn}" for item, turn in zip(items, text_column(frame, "turn", where))]
+    sides = (
+        [*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]
+        if CHOICE_SYSTEMS[0] in frame
+        else None
+    )
     shares = vote_shares(votes, sides, values, f"{where}, {found['vote']}")
     table = _pairs(frame, items, shares, where)
     tied, parts = sum(s == 0.5 for s in shares), sum(s not in (0, 0.5, 1) for s in shares)
@@ -166,12 +225,23 @@ def voted_rows(
     return Choices(name, counted.table, notes)
 
 # %% ../../nbs/data/160_votes.ipynb #855720ff
-_COUNTS = ("item", "first", "second", "category", "votes_first", "votes", "votes_second", "references", "group")
+_COUNTS = (
+    "item",
+    "first",
+    "second",
+    "category",
+    "votes_first",
+    "votes",
+    "votes_second",
+    "references",
+    "group",
+)
 
 @judgment_format("choices", {"first", "second", "votes_first"}, {"first", "second", "vote"}, *_LAYOUTS,
                  {"winner_model_a", "winner_model_b"}, cite="")
 def read_choice_table(path: str | Path,
-                      values: Mapping | None = None, # votes for the first that words stand for: {"yes": 1, "no": 0}
+                      # votes for the first that words stand for: {"yes": 1, "no": 0}
+                      values: Mapping | None = None,
                       **columns: str, # where they are called otherwise: item="pair", first="A", vote="winner"
                      ) -> Choices:
     "Choices from a table of your own, counts or single votes; raises InputError naming line and column."
@@ -183,7 +253,13 @@ def read_choice_table(path: str | Path,
     single = "votes_first" in columns and not {"votes", "votes_second"} & have
     if single: columns = {**columns, "vote": columns["votes_first"]}
     if single or "votes_first" not in have:
-        return voted_rows(frame, table_name(path), str(path), values, **{o: t for o, t in columns.items() if o != "votes_first"})
+        return voted_rows(
+            frame,
+            table_name(path),
+            str(path),
+            values,
+            **{o: t for o, t in columns.items() if o != "votes_first"},
+        )
     if values: raise InputError(f"{path}: values are of words, and its votes are counted")
     return choice_table(rename_columns(frame, columns, str(path)), table_name(path), str(path))
 
@@ -193,7 +269,8 @@ def _annotator(annotation: Mapping) -> str:
     if isinstance(who, Mapping): who = who.get("email") or who.get("id", "")
     return str(who)
 
-def _annotated(path: Path) -> tuple[pd.DataFrame, set[str], set[str]]: # rows, controls, those that compare two
+# rows, controls, those that compare two
+def _annotated(path: Path) -> tuple[pd.DataFrame, set[str], set[str]]:
     rows = []
     controls = {}
     for k, task in enumerate(read_json(path), 1):
@@ -215,19 +292,26 @@ def _annotated(path: Path) -> tuple[pd.DataFrame, set[str], set[str]]: # rows, c
     frame = pd.DataFrame([row for _, row in rows], pd.Index([k for k, _ in rows], name="task"))
     return frame, set(controls), {c for c, kind in controls.items() if kind == "pairwise"}
 
-@judgment_format("label-studio", {"data", "annotations"}, {"data", "completions"}, cite="Tkachenko et al. 2020")
+@judgment_format("label-studio", {"data", "annotations"}, {"data", "completions"},
+                 cite="Tkachenko et al. 2020")
 def read_label_studio(path: Path,
                       aspect: str | None = None,     # the control of the form, if there are several
                       higher_is_better: bool = True, # of the rating
                       values: Mapping | None = None, # word -> number; of votes word -> votes for the first
-                      **columns: str,                # fields of the tasks where they are called otherwise: item="sentence"
+                      **columns: str, # fields of the tasks where they are called otherwise: item="sentence"
                      ) -> Judgments | Choices:
-    "Ratings or votes from an export of Label Studio; raises InputError naming the task that is not understood."
+    "Ratings or votes from an export of Label Studio; raises InputError naming a task that is not understood."
     frame, controls, pairwise = _annotated(path)
     if aspect is None and len(controls) > 1:
-        raise InputError(f"{path}: several answers, {few(sorted(controls), 6)}; say which: aspect=\"{min(controls)}\"")
+        raise InputError(
+            f"{path}: several answers, {few(sorted(controls), 6)}; say which: aspect=\"{min(controls)}\""
+        )
     aspect = aspect or next(iter(controls))
-    if aspect not in controls: raise InputError(f"{path}: no answers in {aspect!r}; there are {few(sorted(controls), 6)}")
+    if aspect not in controls:
+        raise InputError(f"{path}: no answers in {aspect!r}; there are {few(sorted(controls), 6)}")
     frame = frame.drop(columns=[c for c in controls if c != aspect])
-    if aspect in pairwise: return voted_rows(frame, table_name(path), str(path), values, vote=aspect, **columns)
-    return judged_rows(frame, table_name(path), str(path), higher_is_better, aspect, values, score=aspect, **columns)
+    if aspect in pairwise:
+        return voted_rows(frame, table_name(path), str(path), values, vote=aspect, **columns)
+    return judged_rows(
+        frame, table_name(path), str(path), higher_is_better, aspect, values, score=aspect, **columns
+    )
