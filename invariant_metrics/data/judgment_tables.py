@@ -52,11 +52,21 @@ def _has_decimal_commas(cells: pd.Series) -> bool: # in all numbers that are not
         cells.map(lambda cell: isinstance(cell, str) and _COMMA.fullmatch(cell.strip()) is not None).all()
     )
 
+# points of thousands in a table with decimal commas: 1.250 may be 1250
+def _check_thousands(cells: Iterable, frame: pd.DataFrame, column: str, where: str) -> None:
+    if frame.attrs.get("decimal") != ",": return
+    pointed = [str(cell) for cell in cells if "." in str(cell)]
+    if pointed and all(_THOUSANDS.fullmatch(cell.strip()) for cell in pointed):
+        raise InputError(f"{where}: {column} is {pointed[0]} in a table with decimal commas, which may be thousands; "
+                         "write such numbers without points")
+
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?")
 _COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 
 def number_column(frame: pd.DataFrame, column: str, where: str) -> np.ndarray: # (N,)
     "The numbers in a column; raises InputError, with the place, if one is not finite or above 1e100."
     cells = frame[column]
+    _check_thousands(cells, frame, column, where)
     if frame.attrs.get("decimal") == "," and _has_decimal_commas(cells): cells = cells.str.replace(",", ".")
     values = pd.to_numeric(cells, errors="coerce").to_numpy(float)
     if found := _first(frame, ~np.isfinite(values)):
@@ -198,6 +208,7 @@ def rating_column(
             f"{where}, {_place(frame, bad[0])}: {column} is {str(cells[bad[0]])!s:.60}, not one answer"
         )
     texts = [str(cells[k]).strip().replace("−", "-") for k in there]
+    _check_thousands(texts, frame, column, where)
     if values: numbers, told = _named_values(texts, values, f"{where}, {column}")
     else:
         found = (_plain_numbers(texts) or _comma_numbers(texts, frame.attrs.get("decimal", "."))
@@ -396,12 +407,15 @@ def _unified_lines(lines: Sequence[str], path: Path) -> list[str]: # of a table,
     _check_swallowed(lines, rows, separator, path)
     return list(lines)
 
+_DECIMAL = re.compile(r"[+-]?\d+,\d+")
+
 def _cells(lines: Sequence[str], path: Path) -> pd.DataFrame: # of text
     lines = _unified_lines(lines, path)
     head, rows = table_cells(lines, path)
     frame = pd.DataFrame([row for _, row in rows], columns=head,
                          index=pd.Index([n for n, _ in rows], name="line"))
-    if ";" in lines[0] and lines[0].count(";") == max(map(lines[0].count, "\t;,")):
+    semicolons = ";" in lines[0] and lines[0].count(";") == max(map(lines[0].count, "\t;,"))
+    if semicolons and any(_DECIMAL.fullmatch(cell.strip()) for _, row in rows for cell in row):
         frame.attrs["decimal"] = ","
     return frame
 
@@ -615,9 +629,13 @@ def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame
     metricx = _METRICX <= set(frame) and value in (None, "prediction") and "metric" not in frame
     if metricx: value = "prediction"
     frame = rename_columns(frame, found, where)
-    long = (
-        {"metric", "value"} <= set(frame) or "metric" in frame and isinstance(value, str) and "," not in value
-    )
+    if "metric" in frame and "value" not in frame and value is None:
+        rest = [c for c in _value_columns(frame, None, where) if c != "metric"]
+        if len(rest) != 1:
+            raise InputError(f"{where}: which column holds the values of its metrics? say value=\"…\"; "
+                             f"it has {few(list(frame), 8)}")
+        value = rest[0]
+    long = "metric" in frame and ("value" in frame or isinstance(value, str) and "," not in value)
     if not long: frame = _long(frame, value, where)
     elif value: frame = rename_columns(frame, {"value": value}, where)
     if metricx: frame = frame.assign(metric="MetricX")

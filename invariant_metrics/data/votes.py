@@ -71,7 +71,8 @@ _WORDS = {
     "both_good equally_good a=b 1=2",
 }
 
-def _bare_vote(word: str) -> str: return re.sub(r"[^\w<>=]|_", "", word).lower()
+def _bare_vote(word: str) -> str: # a minus in front stays
+    return re.sub(r"[\s_.()\[\]'\"]|(?<=\w)-(?=\w)", "", word).lower()
 
 _SHARES = {_bare_vote(word): share for share, words in _WORDS.items() for word in words.split()}
 
@@ -208,7 +209,7 @@ def voted_rows(
     )
     frame, votes = frame[kept], [str(v).strip() for v, there in zip(votes, kept) if there]
     items, numbered = _item_names(frame, where)
-    if "turn" in frame:
+    if "turn" in frame and frame["turn"].nunique() > 1:
         items = [f"{item}, turn {turn}" for item, turn in zip(items, text_column(frame, "turn", where))]
     sides = (
         [*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]

@@ -192,6 +192,13 @@ def test_decimal_commas_between_semicolons(tmp_path, metric):
     assert metric_table(put(tmp_path, "m.csv", csv("item;bleu", f"1;{metric}", "2;1"))).value.tolist() == [float(metric.replace(",", ".")), 1]
 
 
+def test_points_of_thousands_beside_decimal_commas_are_refused(tmp_path):
+    path = put(tmp_path, "t.csv", csv("item;score;bleu", "1;1.250;0,5", "2;2.500;0,5"))
+    assert "score is 1.250 in a table with decimal commas, which may be thousands" in fails(load_judgments, path)
+    assert "m is 1.250" in fails(metric_table, put(tmp_path, "m.csv", csv("item;m;n", "1;1.250;0,5")))
+    assert load_judgments(put(tmp_path, "u.csv", csv("item;score", "1;1.250", "2;2.5"))).scores["score"].tolist() == [1.25, 2.5]
+
+
 # columns
 
 def test_columns_are_known_by_their_headings(tmp_path):
@@ -312,6 +319,9 @@ def test_preferences_by_number(tmp_path):
     assert "votes are 0, 1; say which number" in fails(load_judgments, zero) and votes(load_judgments(zero, values={"0": 1, "1": 0})) == [["1", 1, 2]]
     assert "the vote 'maybe' is not understood" in fails(load_judgments, put(tmp_path, "odd.csv", csv("item,model_a,model_b,winner", "1,A,B,maybe")))
     assert "names of systems and of sides, and they differ" in fails(load_judgments, put(tmp_path, "swap.csv", csv("item,model_a,model_b,winner", "1,B,A,A")))
+    assert "the vote '-1' is not understood" in fails(load_judgments, put(tmp_path, "minus.csv", csv("item,model_a,model_b,winner", "1,A,B,-1", "2,A,B,1")))
+    turns = csv("question_id,model_a,model_b,winner,turn", "1,A,B,model_a,1", "1,A,B,model_b,2")
+    assert votes(load_judgments(put(tmp_path, "turns.csv", turns))) == [["1, turn 1", 1, 1], ["1, turn 2", 0, 1]] and votes(load_judgments(put(tmp_path, "turn.csv", turns.replace(",2\n", ",1\n")))) == [["1", 1, 2]]
     assert "no column names the items" in fails(load_judgments, put(tmp_path, "none.csv", csv("model_a,model_b,winner", "A,B,tie")))
 
 
@@ -358,6 +368,8 @@ def test_columns_of_scores_by_name(tmp_path):
     assert "neither 'item' nor 'system' is among its columns" in fails(metric_table, path)
     assert "remark is x, not a number" in fails(metric_table, path, item="nr", system="sys")
     assert metric_table(path, item="nr", system="sys", value="a,b")["value"].tolist() == [.5, .25, .1, .2]
+    assert metric_table(put(tmp_path, "long.csv", "item,metric,score\n1,bleu,0.5\n"))["value"].tolist() == [.5]
+    assert "which column holds the values" in fails(metric_table, put(tmp_path, "two.csv", "item,metric,a,b\n1,bleu,0.5,1\n"))
     assert "no column 'c'" in fails(metric_table, path, item="nr", value="c") and "no column 'hue' to name in metric scores" in fails(metric_table, path, hue="a")
     put(tmp_path, "judged.csv", csv("item,system,score", "1,A,4", "1,B,2"))
     many = csv("nr,sys,remark,a", *(f"{i},{s},x,{(i*k) % 7}" for i in range(1, 7) for k, s in enumerate("AB", 1)))
