@@ -57,8 +57,8 @@ def _check_thousands(cells: Iterable, frame: pd.DataFrame, column: str, where: s
     if frame.attrs.get("decimal") != ",": return
     pointed = [str(cell) for cell in cells if "." in str(cell)]
     if pointed and all(_THOUSANDS.fullmatch(cell.strip()) for cell in pointed):
-        raise InputError(f"{where}: {column} is {pointed[0]} in a table with decimal commas, which may be thousands; "
-                         "write such numbers without points")
+        raise InputError(f"{where}: {column} is {pointed[0]} in a table with decimal commas, "
+                         "which may be thousands; write such numbers without points")
 
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+(,\d+)?")
 _COMMA = re.compile(r"[+-]?\d+(,\d+)?")
@@ -587,7 +587,8 @@ def _is_text(frame: pd.DataFrame, column: str) -> bool: # copied from the input 
     )
 
 def _value_columns(frame: pd.DataFrame, value, where: str) -> list[str]:
-    if value is None: return [c for c in frame if c not in ("item", "system") and not _is_text(frame, c)]
+    names = frozenset.union(*(HEADINGS[key] for key in ("item", "system", "rater"))) # no metrics
+    if value is None: return [c for c in frame if bare_heading(c) not in names and not _is_text(frame, c)]
     names = [v.strip() for v in value.split(",")] if isinstance(value, str) else list(value)
     if lost := [v for v in names if v not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")

@@ -356,6 +356,9 @@ def read_mqm(
     if not humans:
         scores, outputs = (f[~f["system"].isin(people)] for f in (scores, outputs))
         notes = (*notes, *_left_out(people))
+        if not len(scores):
+            raise InputError(f"{path}: all its systems are human translations, {few(people)}; "
+                             "humans=True keeps them")
     if documents and "document" in scores: scores = scores.assign(group=scores["document"])
     return Judgments("mqm", scores, True, outputs, None, "minus the penalty of the errors, 0 is best", notes)
 

@@ -188,12 +188,14 @@ def _score_columns(frame: pd.DataFrame, found: Mapping, where: str,
     others = [c for c in answers if c not in columns]
     words = [c for c in others if _few_words(frame[c])]
     if len(columns) == 1 and not words: return columns, None, others
+    counted = any({*columns} <= {*numbers.values()} for numbers in _numbered(frame).values())
     aspects = {bare_heading(c) for c in columns} & _ASPECTS
-    if columns and not words and "rater" in found and "system" not in found and not aspects:
+    if columns and not words and "rater" in found and "system" not in found and not aspects and not counted:
         return columns, "system", others
     if columns:
         raise InputError(
-            f"{where}: {few([*columns, *words], 6)} may each be the score; say which: score=\"{columns[0]}\", "
+            f"{where}: {few([*columns, *words], 6)} may each be the score; "
+            f"say which: score=\"{columns[0]}\", "
             "or all of them and what they are: score=\"Answer.*\" and each=\"system\" or \"rater\""
         )
     return [], None, []
@@ -209,7 +211,8 @@ def _melted(frame: pd.DataFrame, columns: Sequence[str], each: str) -> pd.DataFr
 # %% ../../nbs/data/150_rating_tables.ipynb #12b45d02
 _METRICS = re.compile(
     r"(?:sacre|corpus|sentence|self)?[\s_.-]?(?:bleu|chrf|ter|rouge|meteor|cider|spice|bert[\s_-]?score"
-    r"|bleurt|comet|xcomet|metricx|clip[\s_-]?score|ref[\s_-]?clip[\s_-]?score|bart[\s_-]?score|mover[\s_-]?score"
+    r"|bleurt|comet|xcomet|metricx|clip[\s_-]?score|ref[\s_-]?clip[\s_-]?score|bart[\s_-]?score"
+    r"|mover[\s_-]?score"
     r"|lpips|ssim|psnr|wer|gleu|nist|perplexity)(?:[\s_.+@-].*|\d.*|[\s_.-]?[lspfr]\d?|f?)",
     re.IGNORECASE,
 )

@@ -93,6 +93,7 @@ def test_human_translations_are_no_systems_and_can_be_references(tmp_path, peopl
     assert set(found.scores["system"]) == {"Online-A.1", "reflect"} and f"left out of the systems: {', '.join(people)}" in found.notes[0]
     assert found.outputs["references"].iloc[0] == tuple(f"{p} 1" for p in people)
     assert load_judgments(path, references=people[:1]).outputs["references"].iloc[0] == (f"{people[0]} 1",)
+    assert "all its systems are human translations" in fails(load_judgments, put(tmp_path, "all.tsv", marks(*rows[4:])))
     assert set(load_judgments(path, humans=True).scores["system"]) == {"Online-A.1", "reflect", *people}
 
 
@@ -241,6 +242,9 @@ def test_a_batch_of_mturk(tmp_path):
     assert scores(load_judgments(aspects, score="Answer.fluency")) == {("1", "", "w"): 3}
     words = put(tmp_path, "words.csv", csv("WorkerId,Input.item,Answer.age,Answer.quality", "w,1,34,so-so", "v,1,51,so-so"))
     assert "Answer.age, Answer.quality may each be the score" in fails(load_judgments, words)
+    for columns, cells in (("WorkerId,Input.text1,Input.text2", "w,x,y"), ("WorkerId,Input.item", "w,1")):
+        counted = put(tmp_path, "counted.csv", csv(f"{columns},Answer.Choice1,Answer.Choice2", f"{cells},3,4"))
+        assert "Answer.Choice1, Answer.Choice2 may each be the score" in fails(load_judgments, counted)
     assert "is Rejected in all rows" in fails(load_judgments, put(tmp_path, "none.csv", csv("item,AssignmentStatus,score", "1,Rejected,3")))
 
 
@@ -369,6 +373,7 @@ def test_columns_of_scores_by_name(tmp_path):
     assert "remark is x, not a number" in fails(metric_table, path, item="nr", system="sys")
     assert metric_table(path, item="nr", system="sys", value="a,b")["value"].tolist() == [.5, .25, .1, .2]
     assert metric_table(put(tmp_path, "long.csv", "item,metric,score\n1,bleu,0.5\n"))["value"].tolist() == [.5]
+    assert set(metric_table(put(tmp_path, "ids.csv", "item,segment_id,worker,bleu\n1,7,3,0.5\n"))["metric"]) == {"bleu"}
     assert "which column holds the values" in fails(metric_table, put(tmp_path, "two.csv", "item,metric,a,b\n1,bleu,0.5,1\n"))
     assert "no column 'c'" in fails(metric_table, path, item="nr", value="c") and "no column 'hue' to name in metric scores" in fails(metric_table, path, hue="a")
     put(tmp_path, "judged.csv", csv("item,system,score", "1,A,4", "1,B,2"))
