@@ -2,6 +2,7 @@
 
     python tests/fuzz.py 20000 --seed 7      # counts, and the first case of every kind of failure
     python tests/fuzz.py --case 7:1234       # one case again, with its traceback
+    python tests/fuzz.py 10000 --family tables # one known table of judgments in every form, read back: the same, or refused
 """
 import argparse
 import gzip
@@ -535,14 +536,29 @@ def summary(found: Counter) -> str:
     return f"{sum(found.values())} hostile calls: " + (", ".join(f"{n} {fault}" for fault, n in sorted(bad.items())) or "0 tracebacks, 0 foreign errors, 0 silent")
 
 
+def fuzz_tables(count: int, seed: int = 0, tell: Callable = lambda *_: None) -> Counter: # "same", "refused", "different" -> files
+    "Known tables written and read back; `tell` gets number, what came of it, and how the file was written."
+    import known_tables
+    found: Counter = Counter()
+    for number in range(count):
+        with tempfile.TemporaryDirectory() as folder: came, told = known_tables.check(seed, number, Path(folder))
+        found[came] += 1
+        tell(number, came, told)
+    return found
+
+
 def _main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("count", nargs="?", type=int, default=2000)
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--start", type=int, default=0)
     words.add_argument("--case")
+    words.add_argument("--family", choices=("calls", "tables"), default="calls")
     words.add_argument("--most", type=int, default=60)
     given = words.parse_args()
+    if given.family == "tables":
+        print(fuzz_tables(given.count, given.seed, lambda number, came, told: came == "different" and print(f"[{given.seed}:{number}] {told}", flush=True)))
+        return
     if given.case:
         seed, number = map(int, given.case.split(":"))
         with tempfile.TemporaryDirectory() as name:

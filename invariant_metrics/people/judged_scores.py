@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from ..data.judgment_tables import Choices, Judgments
+from ..data.judgment_tables import CHOICE_SYSTEMS, Choices, Judgments
 from ..files import digest
 from .metric_scores import MetricScores
 from .score_table import UNITS, ScoreTable, score_table
@@ -162,6 +162,8 @@ def choice_outputs(choices: Choices,
                                     references=references)
              for side in ("first", "second") for name, references in variants.items()]
     both = pd.concat(parts, ignore_index=True)
+    if not both["output"].astype(bool).any(): # only the names of systems are known
+        return Judgments(choices.name, both[["item", "system"]].assign(score=0.0))
     return Judgments(choices.name, both[["item", "system"]].assign(score=0.0), outputs=both)
 
 # %% ../../nbs/people/100_judged_scores.ipynb #2a4b454c
@@ -273,9 +275,20 @@ def judge_scores(
                         notes=(*judgments.notes, *scores.notes, *notes, *left_out))
 
 # %% ../../nbs/people/100_judged_scores.ipynb #8e54b7ad
+def _of_sides(pairs: pd.DataFrame, wide: pd.DataFrame) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    # scores by the names of systems as scores of the first and the second of each pair, notes
+    if CHOICE_SYSTEMS[0] not in pairs or {*wide.index.get_level_values("system")} <= {"first", "second"}: return wide, ()
+    names = ["item", "system"]
+    keys = [pd.MultiIndex.from_arrays([pairs["group"], pairs[column]], names=names) for column in CHOICE_SYSTEMS]
+    sides = [pd.MultiIndex.from_product([pairs["item"], [side]], names=names) for side in ("first", "second")]
+    parts = [wide.reindex(key).set_axis(side) for key, side in zip(keys, sides)]
+    unused = wide.index.difference(keys[0].union(keys[1]))
+    notes = (f"{len(unused)} of {len(wide)} scores are of no pair: {_listing(unused)}",) if len(unused) else ()
+    return pd.concat(parts).dropna(how="all"), notes
+
 def judge_choices(choices: Choices, scores: MetricScores, intersect: bool = False) -> JudgedScores:
     "People's choices beside the leads of metrics; raises InputError if they do not fit."
-    wide = scores.wide()
+    wide, unused = _of_sides(choices.table, scores.wide())
     keys = pd.MultiIndex.from_product([choices.table["item"], ("first", "second")], names=["item", "system"])
     kept, notes = shared_outputs(wide, keys, intersect, choices.name)
     halves = pd.Series(1, kept).groupby(level=0).size() # item -> 1 or 2
@@ -284,4 +297,4 @@ def judge_choices(choices: Choices, scores: MetricScores, intersect: bool = Fals
                      for side in ("first", "second"))
     leads = pd.DataFrame(first - second, columns=list(wide))*scores.signs()
     return JudgedScores(choices.name, "choice", _choice_views(pairs, leads), scores, pairs, None, votes=pairs,
-                        notes=(*choices.notes, *scores.notes, *notes))
+                        notes=(*choices.notes, *scores.notes, *unused, *notes))

@@ -69,10 +69,11 @@ def _card(name: str) -> Mapping: # of a registered metric; empty if it is none
 def table_scores(table: pd.DataFrame) -> MetricScores: # as `metric_table` returns it
     "The scores of a table, with directions from the cards of known names."
     higher = {name: _card(name).get("higher_is_better") for name in dict.fromkeys(table["metric"])}
+    higher |= dict.fromkeys(table.attrs.get("lower", ()), False)
     table, signatures = table.sort_values(["item", "system"]), {}
     for name, part in table.groupby("metric", sort=False):
         signatures[name] = f"table:{digest(part[['item', 'system', 'value']].to_csv(index=False))}"
-    return MetricScores(table, higher, signatures)
+    return MetricScores(table, higher, signatures, notes=tuple(table.attrs.get("notes", ())))
 
 # %% ../../nbs/people/090_metric_scores.ipynb #89827aa4
 def _check_runnable(judgments: Judgments, names: Sequence[str]) -> None:

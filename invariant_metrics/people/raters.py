@@ -435,7 +435,7 @@ def panel_ceilings(panel: _Panel,
 def choice_ceilings(pairs: pd.DataFrame, # votes_first, votes, group
                     options: dict,       # reps, seed, confidence
                    ) -> list[dict]:
-    "What two raters reach, as rows of CEILING; none if a pair has a single vote."
-    if not (pairs["votes"] > 1).all(): return []
+    "What two raters reach, as rows of CEILING; none if a pair has a single vote, or if votes are ties."
+    if not (pairs["votes"] > 1).all() or "ties" in pairs and pairs["ties"].any(): return []
     found = _vote_ceiling(pairs["votes_first"], pairs["votes"], pairs["group"].to_numpy(), **options)
     return [_ceiling_row("two_afc", "two raters", "", found.value, found.ci, len(pairs), "choice")]

@@ -12,7 +12,7 @@ from scipy.stats import kendalltau, pearsonr
 
 from invariant_metrics.core import InputError
 from invariant_metrics.files import save_results
-from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, metric_table, load_table
+from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, load_table, metric_table
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.correlation import pearson
 from invariant_metrics.people.human import agree
@@ -60,9 +60,9 @@ def test_columns_may_have_other_names_and_outputs_come_along(tmp_path):
 
 
 @pytest.mark.parametrize("text, message", [
-    ("item,score\n1,3\n2,\n", "line 3: score is empty, not a number"),
+    ("item,score\n1,\n2,\n", "score is blank in all rows"),
     ("item,score\n1,3\n2,high\n", "line 3: score is high, not a number"),
-    ("item,score\n1,nan\n", "line 2: score is nan, not a number"),
+    ("item,score\n1,nan\n", "score is blank in all rows"),
     ("item,score\n1,inf\n", "line 2: score is inf, not a number"),
     ("item,score\n1,3\n1,4\n", "line 3: a second row of item 1; keep one; name the column of raters"),
     ("item,rater,score\n1,a,3\n1,b,3\n1,a,4\n", "line 4: a second row of item 1, rater a; keep one"),
@@ -121,9 +121,12 @@ def test_metric_scores_long_wide_and_as_the_command_writes_them(tmp_path):
     save_results(per_item, tmp_path/"values.parquet")
     wide.to_csv(tmp_path/"w.csv", index=False)
     assert metric_table(tmp_path/"values.parquet").equals(long) and metric_table(tmp_path/"w.csv").equals(long)
-    assert "line 3: bleu is empty" in fails(metric_table, put(tmp_path, "b.csv", "item,bleu\nx,1\ny,\n"))
+    holes = metric_table(put(tmp_path, "b.csv", "item,bleu\nx,1\ny,\n"))
+    assert len(holes) == 1 and holes.attrs["notes"] == ("b.csv: bleu is blank in 1 rows, left out",)
+    assert "all are blank" in fails(metric_table, put(tmp_path, "c.csv", "item,bleu\nx,\ny,\n"))
     assert "line 3: a second row of item x, metric bleu" in fails(metric_table, put(tmp_path, "d.csv", "item,metric,value\nx,bleu,1\nx,bleu,2\n"))
-    assert "line 2: text is hello, not a number" in fails(metric_table, put(tmp_path, "e.csv", "item,text\nx,hello\n"))
+    assert "line 2: remark is hello, not a number" in fails(metric_table, put(tmp_path, "e.csv", "item,remark\nx,hello\n"))
+    assert "no metric in it; it has item, text" in fails(metric_table, put(tmp_path, "t.csv", "item,text\nx,hello\n"))
     assert "no metric in it" in fails(metric_table, put(tmp_path, "f.csv", "item,system\nx,A\n"))
 
 
@@ -335,7 +338,7 @@ def test_options_are_checked_and_several_files_not_chosen_from(tmp_path):
 
 def test_every_format_says_where_it_is_from():
     assert {"flickr8k-expert", "flickr8k-cf", "nebula", "mqm", "wmt-da-seg", "wmt-da-sys", "realsumm", "summeval", "dgm-realism", "pascal50s", "foil", "composite", "table", "choices",
-            "aspects", "gigaword", "duc2004", "activitynet", "hellaswag", "wmt-news", "wmt-darr", "wmt-table"} == {*READERS.names()}
+            "aspects", "label-studio", "thumb", "xsum", "psqm", "score-file", "gigaword", "duc2004", "activitynet", "hellaswag", "wmt-news", "wmt-darr", "wmt-table"} == {*READERS.names()}
     assert all(READERS[n].cite or n in ("table", "choices") for n in READERS.names())
 
 

@@ -77,6 +77,31 @@ def test_the_fuzz_sees_what_is_wrong(monkeypatch):
     assert {"silent", "foreign"} <= faults()
 
 
+# ---- one known table in every form
+
+def read_back(count: int, seed: int) -> None:
+    different = []
+    found = fuzz.fuzz_tables(count, seed, lambda number, came, told: came == "different" and different.append(f"{seed}:{number} {told}"))
+    assert not different and found["same"] > 0.9*count, different[:5] or found
+
+
+def test_a_known_table_is_the_same_in_every_form(): read_back(100, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_ten_thousand_known_tables(seed): read_back(1000, seed)
+
+
+@pytest.mark.parametrize("door, stand_in", [("_without_quoting", lambda *_: False), ("is_blank", lambda cell: False), ("is_human", lambda name: False)])
+def test_known_tables_see_what_is_wrong(door, stand_in, monkeypatch):
+    from invariant_metrics.data import judgment_tables, judgments, rating_tables
+    def right() -> int: return fuzz.fuzz_tables(40, 3)["same"]
+    before = right()
+    for module in (judgment_tables, judgments, rating_tables): monkeypatch.setattr(module, door, stand_in, raising=False)
+    assert right() < before
+
+
 # ---- what has no order, what is masked, what is not one thing
 
 @pytest.mark.parametrize("odd", [set, frozenset])

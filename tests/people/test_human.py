@@ -243,7 +243,7 @@ def test_missing_scores_are_listed_and_refused():
     more = pd.concat([SCORES, SCORES.head(1).assign(item="99")])
     assert "2 outputs with scores were not judged (99 of S0, 99 of S5)" in fails(agree, JUDGED, pd.concat([more, SCORES.tail(1).assign(item="99")]))
     assert "they have none in common" in fails(agree, JUDGED, SCORES.assign(item=SCORES["item"] + "x"), intersect=True)
-    assert "value is nan" in fails(agree, JUDGED, SCORES.assign(value=np.nan))
+    assert "no scores; all are blank" in fails(agree, JUDGED, SCORES.assign(value=np.nan))
     assert "a second row of item" in fails(agree, JUDGED, pd.concat([SCORES, SCORES.head(1)]))
 
 
