@@ -180,9 +180,10 @@ def _load_judged(place: Path, kind: str | None, page: Path | None, aspect: str |
     return label_choices(labels) if labels.task == "choice" else label_judgments(labels, aspect)
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #2b612491
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz")
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz", ".score")
 
-def _scores_or_names(words: list[str]): # a frame of scores, names of metrics, or None
+# a frame of scores, names of metrics, or None
+def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[Path] = ()):
     names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
     if not names: return None
     files = [n for n in names if Path(n).is_file()]
@@ -190,10 +191,15 @@ def _scores_or_names(words: list[str]): # a frame of scores, names of metrics, o
     if lost := [n for n in others if Path(n).suffix in _TABLES]: raise InputError(f"no file {lost[0]}")
     if files and others:
         raise InputError(f"--metrics: {files[0]} is a file and {others[0]} a name; give files or names")
-    if not files: return names
-    import pandas as pd
-    from invariant_metrics.data.judgment_tables import metric_table
-    return pd.concat([metric_table(Path(f)) for f in files], ignore_index=True)
+    if not files:
+        if columns: raise InputError("--metric-columns names columns of a file of scores, and --metrics names metrics")
+        return names
+    if any(Path(f).samefile(j) for f in files for j in judged):
+        if len(files) == 1 and not columns: return None # scores that stand beside the judgments
+        raise InputError(f"--metrics: {files[0]} holds the judgments; leave it out, and name its columns of scores: "
+                         "--reader metrics=bleu,chrf")
+    from invariant_metrics.data.judgment_tables import joined_tables, metric_table
+    return joined_tables(metric_table(Path(f), **columns) for f in files)
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #aabf8bbf
 _AGREEMENT_COLUMNS = ("metric", "unit", "value", "ci_low", "ci_high", "letters", "p", "chance", "turned")
@@ -250,6 +256,9 @@ def agree_people(
     reader: Mapping = {},
     # table of scores, or names of metrics to run on the outputs; default the scores that came with the data
     metrics: list[str] = (),
+    # NAME=VALUE for tables of --metrics: item, system, metric, and value for the columns of scores, e.g.
+    # item=segment_id, value=comet,bleu
+    metric_columns: Mapping = {},
     pairs: bool = False,         # also print the difference of every pair of metrics
     out: Path | None = None,     # also write all tables into this folder
     # draw metrics, intervals and the ceiling, *.svg or *.png; a panel for each statistic
@@ -263,7 +272,7 @@ def agree_people(
     # refused early if there is no such statistic; whether it has this unit depends on the judgments
     for name in statistics: agreement_named(name.replace("-", "_"))
     judged = _load_judged(judgments, kind, page, aspect, reader)
-    found = call(judged, _scores_or_names(metrics))
+    found = call(judged, _scores_or_names(metrics, metric_columns, [judgments]))
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
@@ -340,13 +349,16 @@ def agree_protocol(
     # table of scores, or names of metrics to run on the captions; default the scores that came with the data,
     # or four n-gram metrics
     metrics: list[str] = (),
+    # NAME=VALUE for tables of --metrics: item, system, metric, and value for the columns of scores, e.g.
+    # item=segment_id, value=comet,bleu
+    metric_columns: Mapping = {},
     pairs: bool = False,     # also print the difference of every pair of metrics
     out: Path | None = None, # also write all tables into this folder
 ):
     "Numbers of a published table for any metrics: tau on judged captions, accuracy on pairs, with intervals."
     from invariant_metrics.people.protocols import protocol_named
     protocol_named(name)
-    found = call(metrics=_scores_or_names(metrics))
+    found = call(metrics=_scores_or_names(metrics, metric_columns))
     if out is not None: found.save(out)
     payload = _payload(found, "table", "comparisons", protocol=found.name)
     return Result("protocol", payload, _protocol_tables(found, pairs, confidence), [found.signature],
@@ -388,11 +400,14 @@ def agree_measurement(
     reader: Mapping = {},
     # table of scores, or names of metrics to run on the outputs; default the scores that came with the data
     metrics: list[str] = (),
+    # NAME=VALUE for tables of --metrics: item, system, metric, and value for the columns of scores, e.g.
+    # item=segment_id, value=comet,bleu
+    metric_columns: Mapping = {},
     out: Path | None = None, # also write all tables into this folder
 ):
     "Is a metric stable, consistent, true to its name, in line with people? Each answer with an interval."
     from invariant_metrics.people.measurement import load_criteria
-    found = call(load_criteria(judgments, aspect, kind, **reader), _scores_or_names(metrics))
+    found = call(load_criteria(judgments, aspect, kind, **reader), _scores_or_names(metrics, metric_columns, judgments))
     if out is not None: found.save(out)
     payload = _payload(found, "table", "pairs")
     return Result("measurement", payload, _measurement_tables(found, confidence), [found.signature],
