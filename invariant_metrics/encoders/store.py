@@ -28,7 +28,8 @@ from PIL import features as codecs
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import
 from ..files import atomic_write, digest, file_sha256, save_tensors
 from ..core import package_version, progress, unknown
-from ..data.items import PIXELS, Images, as_numbers, map_ahead, load_items, strict_decoding
+from ..data.items import PIXELS, Images, as_numbers, map_ahead, strict_decoding
+from ..data.text_sides import load_items
 from ..data.texts import Texts
 from .cache import cache_folder, cached_path, cached_tensors, tensors_sha256
 

@@ -26,7 +26,8 @@ from ..core import InputError, Signature, few, few_threads, import_object, rng, 
 from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.items import check_named_alike
-from ..data.texts import References, Texts, load_references, load_texts, read_lines
+from ..data.texts import References, Texts, read_lines
+from ..data.text_sides import load_references, load_texts
 from ..edits.colors import AXES
 from ..edits.fluency import (ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge,
                                              match_candidates)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..core import (InputError, Score, Signature, check_device, check_range, check_source,
                                     check_type, lazy_import, progress, unknown)
 from ..data.items import Images
+from ..data.text_sides import announce_formats
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
@@ -216,6 +217,10 @@ class ScoreOptions:
     # (N,) labels of items that are not independent, in the order of the sorted names
     clusters: Sequence | None = None
     query: object = None    # text file with a query on each line, for metrics of pairs
+    # name of the texts in files that call them otherwise, or SIDE=NAME for one side (pred, target, source);
+    # NAME.NAME leads into an object
+    field: str | Mapping | Sequence | None = None
+    key: str | Mapping | Sequence | None = None # name of the ids, or SIDE=NAME
     skip_bad: bool = False  # leave out images that do not decode, and say how many
     recursive: bool = False # also the folders within a folder
     # if the sides do not have the same names: score the items that all have, and say how many
@@ -286,6 +291,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     asked = listed_metrics(metrics)
     for_metrics = {**(options.metric_options or {}), "encoder": encoder, "layer": layer, "weights": weights}
     found = open_comparison(pred, target, asked, source, device=device, query=options.query,
+                            field=options.field, key=options.key,
                             skip_bad=options.skip_bad, recursive=options.recursive,
                             intersect=options.intersect, workers=options.workers, **for_metrics)
     if options.permutations and not any(m.is_distance for m in found.metrics):
@@ -299,6 +305,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     except MemoryError as error:
         raise InputError(f"not enough memory ({error}); take fewer items, "
                          "replicates or permutations") from error
+    announce_formats(*found.systems.values(), found.target, found.source)
     if options.paired: return scores.paired(*found.systems)
     return scores if several else scores[""]
 

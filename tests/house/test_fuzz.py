@@ -20,7 +20,8 @@ from invariant_metrics.core import InputError, check_path, check_source, check_t
 from invariant_metrics.data import texts as reading
 from invariant_metrics.data.items import as_images, load_images
 from invariant_metrics.data.parallel import load_captions
-from invariant_metrics.data.texts import load_references, load_texts, read_records
+from invariant_metrics.data.texts import read_records
+from invariant_metrics.data.text_sides import load_references, load_texts
 from invariant_metrics.encoders.encoder import check_rgb
 from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.gaussian import GaussianStats
