@@ -292,7 +292,8 @@ def _best_try(base: Texts, other: Texts) -> tuple[Texts, Texts, str, dict[str, s
     for ours, theirs in _tries(base, other):
         if theirs is None: continue
         form, found = _mapped(ours.names, theirs.names)
-        if (len(found), not form) > most: best, most = (ours, theirs, form, found), (len(found), not form)
+        if found and (len(found), not form) > most:
+            best, most = (ours, theirs, form, found), (len(found), not form)
         if most == (len(ours), True): break
     return best
 
