@@ -53,7 +53,7 @@ class TextFile:
     records: Sequence[TextRecord]
     text_name: str = ""               # the key or heading of the texts, where there is one
     id_name: str = ""                 # the key that was asked for, or that a format has for its items
-    by_line: bool = False             # plain lines, whose order is all they have
+    by_line: bool = False             # plain lines and whatever shall be paired by its order
     ordered: bool = False             # ids, and an order that every file of the kind has (SGM)
     notes: tuple[str, ...] = ()       # what was left out or decided
     blocks: Sequence[Sequence[str]] | None = None # of lines between blank ones, where there are any
@@ -230,8 +230,8 @@ def heading_cells(line: str) -> list[str]:
     separator = max("\t;,", key=line.count)
     cells = [cell.strip().strip('"').strip() for cell in line.split(separator)]
     if not all(re.fullmatch(r"[\w .\-/#()]{1,40}", cell) for cell in cells): return []
-    return cells if any(map(_is_text_name, cells)) and (
-        len(cells) == 1 or any(plain_name(c) in _IDS for c in cells) or all("." not in c for c in cells)) else []
+    named = any(plain_name(cell) in _IDS for cell in cells) or all(" " not in cell for cell in cells)
+    return cells if named and any(map(_is_text_name, cells)) else []
 
 def _table(lines: Sequence[str], path: Path, side: str, field: str | None, key: str | None) -> TextFile:
     head, rows = table_cells(lines, path)
@@ -357,7 +357,7 @@ class _Segments(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         if tag != "seg" or self.text is None: return
-        text = re.sub(r"\s+", " ", "".join(self.text)).strip()
+        text = re.sub(r"[ \t\r\n]+", " ", "".join(self.text)).strip()
         number = self.number or str(len(self.found) + 1)
         self.found.append((self.part, self.maker, f"{self.document}:{number}" if self.document else number,
                            text))
@@ -545,14 +545,16 @@ def texts_by_id(source: Mapping, where: str, side: str = "pred", field: Choice =
     "A mapping, such as id -> text or what json makes of a file; raises InputError if no texts are seen in it."
     held = {k: v.tolist() if hasattr(v, "tolist") else [*v] if isinstance(v, tuple) else v
             for k, v in source.items()}
-    found = _json_file(held, where, side, choice_of(field, side), choice_of(key, side, "--id"))
-    return replace(found, form="")
+    named = choice_of(key, side, "--id")
+    found = _json_file(held, where, side, choice_of(field, side), None if named == "order" else named)
+    return replace(found, form="", by_line=found.by_line or named == "order")
 
 def given_records(source: Sequence[Mapping], where: str, side: str = "pred", field: Choice = None,
                   key: Choice = None) -> TextFile:
     "Records that stand in a list; raises InputError if one has no text."
-    found = _json_file([*source], where, side, choice_of(field, side), choice_of(key, side, "--id"))
-    return replace(found, form="")
+    named = choice_of(key, side, "--id")
+    found = _json_file([*source], where, side, choice_of(field, side), None if named == "order" else named)
+    return replace(found, form="", by_line=found.by_line or named == "order")
 
 # %% ../../nbs/data/030_text_files.ipynb #3f980e31
 def _json_of(lines: Sequence[str], path: Path) -> list | None: # documents; None: it is no JSON
@@ -596,11 +598,14 @@ def read_rows(path: str | Path) -> list[tuple[str, object]]: # place, row
 def read_text_file(path: str | Path,
                    side: str = "pred",       # "pred", "target" or "source": a file may hold several
                    field: Choice = None,     # name of the texts, where it is not known
-                   key: Choice = None,       # name of the ids
+                   key: Choice = None,       # name of the ids; "order": the order alone counts
                   ) -> TextFile:
     "A file of texts of whatever format; raises InputError if it is of no known one, or of none that fits."
-    path = Path(path)
-    field, key = choice_of(field, side), choice_of(key, side, "--id")
+    named, path = choice_of(key, side, "--id"), Path(path)
+    found = _recognized(path, side, choice_of(field, side), None if named == "order" else named)
+    return replace(found, by_line=True) if named == "order" else found
+
+def _recognized(path: Path, side: str, field: str | None, key: str | None) -> TextFile:
     lines = read_lines(path)
     if _is_marked(lines): return _marked(lines, path, side, field)
     held = _json_of(lines, path)
@@ -610,9 +615,13 @@ def read_text_file(path: str | Path,
         if full and all(form[1].match(line) or k == 0 and line.startswith("image_name")
                         for k, line in enumerate(full)): return _of_pattern(lines, path, form)
     if ".token" in path.suffixes: return _of_pattern(lines, path, _LINE_FORMS[0])
-    if bare_path(path).suffix in _ENDINGS or full and heading_cells(full[0]):
+    heading = heading_cells(full[0]) if full else []
+    if bare_path(path).suffix in _ENDINGS or len(heading) > 1:
         return _table(lines, path, side, field, key)
-    if full and all("\t" in line.strip() for line in full): return _tabbed(lines, path, side, field, key)
+    if heading and len(full) > 1 and not field:
+        raise InputError(f"{path}: its first line is {full[0].strip()!r}: a heading, or a text? Without it, or "
+                         "in a file that ends in .csv, that is clear")
+    if full and all("\t" in line for line in full): return _tabbed(lines, path, side, field, key)
     if field or key:
         raise InputError(f"{path} holds plain lines, without names; leave out --field and --id for {side}")
     return _plain_lines(lines, path)
@@ -626,5 +635,6 @@ def _json_document(held: list, path: Path, side: str, field: str | None, key: st
     return _file_of_rows(_numbered(held, str(path), "line"), "JSON lines", str(path), side, field, key)
 
 def _is_record(held) -> bool: # a line of a log, and no document of its own
-    return isinstance(held, Mapping) and not any(isinstance(held.get(k), list) for k in ("annotations", "images")
-                                                 ) and any(map(_is_text_name, held))
+    if not isinstance(held, Mapping): return False
+    if any(isinstance(held.get(k), list) for k in ("annotations", "images")): return False
+    return any(_is_text_name(name) or plain_name(name) in _IDS for name in held)

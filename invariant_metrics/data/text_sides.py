@@ -311,8 +311,22 @@ def _renamed(base: Texts, other: Texts, form: str, found: Mapping[str, str]) -> 
 def _numbered(side: Texts) -> Texts: # in the order that its format has, whatever the ids
     return replace(side, names=[str(i + 1) for i in range(len(side))], numbered=True)
 
+_NO_ID = re.compile(r".*\s|[+-]?\d*\.\d+(e[+-]?\d+)?$", re.IGNORECASE) # a text with blanks, or a measure
+
+def _differs_in(side: Texts) -> str: # a key of its records that looks like an id, though its name is not known
+    for key in _keys_of(side) if side.numbered else ():
+        values = side.file.values(key)
+        counted = [str(i) for i in range(len(values))], [str(i + 1) for i in range(len(values))]
+        if values in counted or len({*values}) < len(values) or len(values) < 2: continue
+        if not any(map(_NO_ID.match, values)): return key
+    return ""
+
 def _by_order(base: Texts, other: Texts) -> tuple[Texts, Texts]: # at least one has no ids
     sides, note = [base, other], ""
+    for side, partner in (sides, sides[::-1]):
+        if key := _differs_in(side):
+            raise InputError(f"{side.where}: its records differ in {key!r:.40}, which {partner.where} does not "
+                             "share; name the ids: --id SIDE=NAME, or pair by order: --id order")
     if base.numbered != other.numbered:
         ided = next(side for side in sides if not side.numbered)
         if ided.file is None or not ided.file.ordered or len(base) != len(other): return base, other
@@ -330,6 +344,7 @@ def _named_as(base: Texts, other: Texts, needed: bool) -> tuple[Texts, Texts]:
     found = _best_try(base, other) if base.names != other.names or base.numbered else None
     if found is not None and (not (base.numbered and other.numbered) or len(found[3]) == len(base)):
         ours, theirs, form, names = found
+        if theirs is other and not form and {*base.names} != {*other.names}: return base, other
         notes = theirs.notes
         if (base.numbered or other.numbered) and theirs.key:
             notes = (*notes, f"{base.where} and {other.where} are paired by {theirs.key}")

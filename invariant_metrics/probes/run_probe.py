@@ -34,11 +34,12 @@ def _probe_kind(task: str,    # of PROBES
 # option -> kinds of probe
 _HAS_EFFECT = {"encoder": ("own world", "photographs", "pictures"), "source": ("texts",), "foils": ("texts",),
               "regions": ("photographs", "pictures"), "recursive": ("photographs", "pictures"),
-              "side": ("pictures",), "base": ("texts",), "fluent": ("texts",),
+              "side": ("pictures",), "base": ("texts",), "fluent": ("texts",), "field": ("texts",),
+              "key": ("texts",),
               "valid": ("own world", "photographs", "pictures"),
               "matched": ("own world", "photographs", "pictures")}
 _UNSET = {"encoder": None, "source": None, "foils": (), "regions": None, "recursive": False, "side": None,
-         "base": "auto", "fluent": None, "valid": None, "matched": None}
+         "base": "auto", "fluent": None, "field": (), "key": (), "valid": None, "matched": None}
 
 def _check_probe(task: str, scale: str, target=None, pred=(), **options,
                ) -> None: # options: of UNSET, as of `run_probe`
@@ -60,7 +61,8 @@ def _check_probe(task: str, scale: str, target=None, pred=(), **options,
         given = value is not _UNSET[name] and value != _UNSET[name] and value != []
         tasks = {"matched": _PROBES[:1], "valid": _PROBES[:2]}.get(name, _PROBES)
         if given and (kind not in _HAS_EFFECT[name] or task not in tasks):
-            raise InputError(f"--{name} has no effect on the probe of {task}{without}; leave it out")
+            raise InputError(f"--{name.replace('key', 'id')} has no effect on the probe of {task}{without}; "
+                             "leave it out")
 
 # %% ../../nbs/probes/090_run_probe.ipynb #b876f46a
 def _system_names(preds: Sequence[str | Path]) -> dict[str, Path]: # system -> place
@@ -102,13 +104,13 @@ def _probe_pictures(task: str, kind: str, target, pred: Mapping, looks: Mapping,
                             for place in ("photos", "scenes")])
 
 def _probe_texts(task: str, target, pred: Mapping, source, foils: Sequence, base: str,
-                 fluent: str | None, common: Mapping) -> ProbeResult:
+                 fluent: str | None, named: Mapping, common: Mapping) -> ProbeResult:
     if target is None:
         from invariant_metrics.probes.worlds import text_probe
         return text_probe(task, **common)
     from invariant_metrics.probes.own_texts import own_probe
     return own_probe(task, target, pred or None, source, foils=foils or None, base=base, fluent=fluent,
-                     **common)
+                     **named, **common)
 
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
@@ -119,6 +121,9 @@ def run_probe(
     *, source: str | Path | None = None,   # what texts were made from
     metrics: Sequence[str] | None = None, # names or "package.module:object"; None: the usual ones of the task
     families: Sequence[str] | None = None, # kinds of violation; None: all of the task
+    # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
+    field: Sequence[str] = (),
+    key: Sequence[str] = (),
     foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE, about the pictures of target
     regions: str | Path | None = None,     # folder of label maps STEM_aK.png
     recursive: bool = False,
@@ -146,16 +151,18 @@ def run_probe(
     unknown or does not fit."""
     foils, weights = tuple(foils), WeightChoice.of(weights).by_name()
     _check_probe(task, scale, target, pred, source=source, foils=foils, regions=regions, recursive=recursive,
-                side=side, base=base, encoder=encoder, valid=valid, matched=matched, fluent=fluent)
+                side=side, base=base, encoder=encoder, valid=valid, matched=matched, fluent=fluent,
+                field=field, key=key)
     check_device(device or "cpu")
     systems, out = _system_names(pred), Path(out or Path("runs")/f"probe-{task}")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
+    named = {name: list(value) for name, value in (("field", field), ("key", key)) if value}
     plain = dict(task=task, metrics=list(metrics) if metrics else None,
                  families=list(families) if families else None, recursive=recursive, side=side, base=base,
                  valid=valid, matched=matched, scale=scale, seed=seed, device=device or "cpu",
                  encoder=encoder, weights=chosen_record(weights),
-                 **({} if fluent is None else {"fluent": fluent}))
+                 **({} if fluent is None else {"fluent": fluent}), **named)
     settings = _settings(places, plain)
     begun = time.perf_counter()
     common = dict(metrics=metrics or None, families=plain["families"], scale=scale, seed=seed, device=device,
@@ -166,7 +173,7 @@ def run_probe(
         if "probe" in meta["parts"]: return out, ProbeResult.load(out/"probe")
         if task in _TEXT_PROBES:
             found = _probe_texts(task, target, systems, source, [Path(f) for f in foils], base, fluent,
-                                 common)
+                                 named, common)
         else:
             looks = dict(regions=regions, recursive=recursive, valid=valid, matched=matched)
             common["encoder"] = encoder
