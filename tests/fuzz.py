@@ -31,6 +31,7 @@ from PIL import Image
 
 import invariant_metrics as im
 from invariant_metrics.core import InputError
+from invariant_metrics.scoring.sides import open_comparison
 
 LONGEST = 500     # letters of a message
 SECONDS = 20      # of CPU that a case may take
@@ -606,6 +607,9 @@ def _records(rows: list[dict], draw: random.Random) -> tuple[str, str]: # rows o
 def _more(row: dict, draw: random.Random, extra: list[str]) -> dict: return {**{k: EXTRA[k] for k in extra[:1]}, **row, **{k: EXTRA[k] for k in extra[1:]}}
 
 
+def _one_line(text: str) -> str: return re.sub("[ \t\n]+", " ", text).strip()
+
+
 def _escaped(text: str) -> str: return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -620,7 +624,7 @@ def pred_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str
         return form, draw.choice(("hyp.sgm", "hyp.xml", "hyp.txt")), '<tstset setid="s" srclang="de" trglang="en"><doc docid="d" sysid="m">\n' + "".join(f'<seg id="{i}">{_escaped(t)}</seg>\n' for i, t in rows) + "</doc></tstset>\n", True
     rows = _shuffled(rows, draw)
     if form == "by id": return form, "hyp.json", json.dumps({str(by(i)): draw.choice((t, [t], [{"caption": t}])) for i, t in rows}), True
-    if form == "tabbed": return form, "hyp.txt", "".join(f"{by(i)}\t{' '.join(re.split('[ \t\n]+', t)).strip()}\n" for i, t in rows), True
+    if form == "tabbed": return form, "hyp.txt", "".join(f"{by(i)}\t{_one_line(t)}\n" for i, t in rows), True
     if form == "lm-eval": return form, "samples.jsonl", "".join(json.dumps({"doc_id": i, "doc": {"x": "…"}, "target": table.refs[table.ids.index(i)][0], "resps": [[t]], "filtered_resps": [t]}) + "\n" for i, t in rows), True
     extra = draw.sample([*EXTRA], draw.choice((0, 0, 1, 2)))
     made = [_more({name: by(i), text_name: t}, draw, extra) for i, t in rows]
@@ -663,7 +667,7 @@ def target_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, s
         count = Counter()
         def at(i): count[i] += 1; return count[i] - 1
         return form, draw.choice(("results.token", "results.txt", "results.csv")), head + "".join(line.format(NAMED["file"](i), at(i), r) for i, r in flat), True
-    if form == "tabbed": return form, "ref.txt", "".join(f"{by(i)}\t{' '.join(re.split('[ \t\n]+', r)).strip()}\n" for i, r in flat), True
+    if form == "tabbed": return form, "ref.txt", "".join(f"{by(i)}\t{_one_line(r)}\n" for i, r in flat), True
     if form == "by id": return form, "ref.json", json.dumps({str(by(i)): refs if draw.random() < 0.8 or len(refs) > 1 else refs[0] for i, refs in rows}), True
     extra = draw.sample([*EXTRA], draw.choice((0, 0, 1, 2)))
     if form == "columns":
@@ -696,15 +700,17 @@ def text_file_case(seed: int, number: int, folder: Path) -> tuple[str, str]: # w
         if also == ided or draw.random() < 0.1: break
     files = _written(folder, pred_name, pred_text, draw), _written(folder, name, text, draw)
     told = f"{pred_form} ({files[0].name}) against {form} ({files[1].name})"
-    asked = ["rouge-l", "chrf"]
-    try: found = im.score(*files, asked, ci=False, cache=False)
+    try: found, sides = im.score(*files, ["rouge-l"], ci=False, cache=False)["rouge-l"], open_comparison(*files, ["rouge-l"])
     except InputError as error: return told, f"refused: {str(error).replace(str(folder), '')}"
     finally:
         for file in files: file.unlink()
-    plain = im.score(dict(zip(table.ids, table.preds)), dict(zip(table.ids, table.refs)), asked, ci=False, cache=False)
-    if np.allclose(_values(found), _values(plain), rtol=1e-9, atol=1e-9): return told, "same"
-    notes = [n for s in found.values() for n in s.notes]
-    return told, f"{'noted' if notes else 'silent'}: {_values(found)} for {_values(plain)} {notes[:1]}"
+    plain = im.score(dict(zip(table.ids, table.preds)), dict(zip(table.ids, table.refs)), ["rouge-l"], ci=False, cache=False)["rouge-l"]
+    if np.isclose(found.value, plain.value) and _pairs(sides.systems[""].items, sides.target.items) == _pairs(table.preds, table.refs): return told, "same"
+    return told, f"{'noted' if found.notes else 'silent'}: {found.value} for {plain.value} {found.notes[:1]}"
+
+
+def _pairs(preds: list, refs: list) -> list: # who answers whom, in any order
+    return sorted((_one_line(p), sorted(map(_one_line, r))) for p, r in zip(preds, refs))
 
 
 def fuzz_text_files(count: int, seed: int = 0, start: int = 0, tell: Callable = lambda *_: None) -> Counter: # "same", "refused", … -> cases

@@ -23,9 +23,9 @@ from .texts import (id_text, parse_json, plain_name, read_lines, table_cells,
 
 # %% ../../nbs/data/030_text_files.ipynb #6dc2d208
 _IDS = ("imageid", "videoid", "questionid", "audioid", "clipid", "youtubeid", "itemid", "sampleid",
-        "exampleid", "docid", "segid", "gemid", "uid", "uuid", "qid", "cocoid", "id", "key", "name",
-        "image", "filename", "file", "imagename", "imagefile", "imagepath", "img", "picture", "photo", "video",
-        "videoname", "audio", "soundname", "path", "imgid", "index", "idx")
+        "exampleid", "docid", "segid", "gemid", "uid", "uuid", "qid", "cocoid", "filename", "image", "file",
+        "imagename", "imagefile", "imagepath", "img", "picture", "photo", "video", "videoname", "audio",
+        "soundname", "path", "id", "key", "name", "imgid", "index", "idx") # `id` may only count the rows
 PICTURE_NAMES = ("filename", "image", "file", "imagename", "imagefile", "imagepath", "img", "picture",
                  "photo") # plain names of keys under which files of pictures stand
 _NUMBERED = re.compile(r"(caption|reference|ref|sentence|target|text|answer|comment|raw|gold)s?\d+$")
@@ -251,6 +251,7 @@ _TOKEN = re.compile(r"(.+?)#\d+\t(.*)$")
 _COMMENTS = re.compile(r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$")
 _PICTURE_LINE = re.compile(r"\S+\.(jpe?g|png|gif|webp|bmp|mp4|avi|wav|flac|mp3)\b[#\d]*[\s,;|:]", re.IGNORECASE)
 _NUMBER_LINE = re.compile(r'"?(\d+)"?\s*[,;|]\s*\S')
+_ID_LINE = re.compile(r"(\S*\d\S*)\s+\S")
 _FAIRSEQ = re.compile(r"[STHDP]-\d+\t")
 
 def _of_pattern(lines: Sequence[str], path: Path, form: Sequence) -> TextFile: # name, pattern, expectation
@@ -299,6 +300,17 @@ def _tabbed(lines: Sequence[str], path: Path, side: str, field: str | None, key:
     return TextFile(str(path), "lines with tabs", records, "", "" if by is None else f"column {by + 1}",
                     by_line=by is None, notes=notes)
 
+def _all_begin_with_ids(full: Sequence[str]) -> bool: # three lines at least, and no plain numbers
+    first = [match[1] for line in full if (match := _ID_LINE.match(line))]
+    if len(full) < 3 or len(first) < len(full): return False
+    counted = [re.sub(r"[.):]$", "", x) for x in first]
+    if counted != first and counted == [str(i + 1) for i in range(len(full))]: return True
+    return all(len(x) > 3 and (x.isdecimal() or re.search(r"[a-z_/]", x, re.IGNORECASE)) for x in first)
+
+def _refuse_logs(full: Sequence[str], path: Path) -> None: # S-0, T-0, H-0, …
+    if sum(bool(_FAIRSEQ.match(line)) for line in full) <= len(full)/2 or not full: return
+    raise InputError(f"{path}: a log of fairseq; give the texts alone: grep ^H {path.name} | cut -f3")
+
 def _refuse_strange(lines: Sequence[str], path: Path) -> None: # lines that are another format
     full = [line for line in lines if line.strip()]
     if len(full) < 2: return
@@ -308,8 +320,9 @@ def _refuse_strange(lines: Sequence[str], path: Path) -> None: # lines that are 
     elif len(numbers) == len(full) == len({*numbers}): what = "each line begins with a number and a separator"
     elif all(len(x := line.strip()) > 1 and x[0] == x[-1] == '"' for line in full):
         what = "each line stands in quotation marks"
-    elif any(map(_FAIRSEQ.match, full)) and sum(bool(_FAIRSEQ.match(x)) for x in full) > len(full)/2:
-        what = "these are logs of fairseq"
+    elif _all_begin_with_ids(full): what = "each line begins with something like an id"
+    elif len(full) > 2 and all(re.search(r"\(\S*\d\S*\)$", line.strip()) for line in full):
+        what = "each line ends with something like an id"
     if what:
         raise InputError(f"{path}: no plain lines: {what}; give texts alone, or a table (.csv, .tsv) with a "
                          "heading such as image_id,caption")
@@ -320,15 +333,15 @@ def _blocks(lines: Sequence[str]) -> list[list[str]] | None: # between blank lin
         if line.strip(): out[-1].append(line)
         elif out[-1]: out.append([])
     out = [block for block in out if block]
-    return out if len(out) > 1 and max(map(len, out)) > 1 else None
+    return out if len(out) > 1 else None
 
-def _plain_lines(lines: Sequence[str], path: Path) -> TextFile:
+def _plain_lines(lines: Sequence[str], path: Path, side: str) -> TextFile:
     _refuse_strange(lines, path)
     if not lines: raise InputError(f"{path}: no texts; it is empty")
     tabs = sum("\t" in line.strip() for line in lines)
-    if tabs > sum(bool(line.strip()) for line in lines)/2:
+    if tabs and (side == "target" or tabs > sum(bool(line.strip()) for line in lines)/2):
         raise InputError(f"{path}: {tabs} of {len(lines)} lines hold tabs and the others do not; "
-                         "give texts alone, or a table with a heading")
+                         "write blanks for tabs, or give a table with a heading")
     notes = (f"{path}: {tabs} lines hold a tab, which counts as a blank",) if tabs else ()
     records = [TextRecord({}, [line], "", f"{path}, line {i}") for i, line in enumerate(lines, 1)]
     return TextFile(str(path), "lines", records, by_line=True, notes=notes, blocks=_blocks(lines))
@@ -393,7 +406,7 @@ def _marked(lines: Sequence[str], path: Path, side: str, field: str | None) -> T
 _Rows = Sequence[tuple[str, object]] # place, row
 _WRAPPERS = ("results", "values", "data", "predictions", "references", "outputs", "samples", "items", "rows",
              "records", "examples", "instances", "annotations", "generations", "targets", "captions",
-             "hypotheses", "refs")
+             "hypotheses", "refs", "logs")
 _ON_SIDE = {"pred": ("predictions", "outputs", "hypotheses", "results", "generations"),
             "target": ("references", "targets", "refs", "captions"), "source": ("sources", "inputs")}
 
@@ -501,6 +514,12 @@ def _by_key(held: Mapping, where: str, side: str, field: str | None) -> tuple[st
         else: raise _refused(held, where)
     return "JSON texts by id", rows
 
+def _refuse_pairs(held: list, where: str) -> None: # [["21", "a dog"], …]
+    pairs = len(held) > 1 and all(isinstance(x, list) and len(x) == 2 for x in held)
+    if pairs and all(re.fullmatch(r"\S*\d\S*", str(x[0])) for x in held):
+        raise InputError(f"{where}: pairs of an id and a text? Give records, such as "
+                         f'{{"image_id": {str(held[0][0])[:20]!r}, "caption": …}}')
+
 def _opened(held, where: str, side: str, field: str | None) -> tuple[str, _Rows]: # form, rows
     if isinstance(held, list):
         if not held: raise InputError(f"{where}: no texts; it is empty")
@@ -508,7 +527,9 @@ def _opened(held, where: str, side: str, field: str | None) -> tuple[str, _Rows]
             keys = {*held[0]}
             form = "COCO results" if keys == {"image_id", "caption"} else "JSON records"
             return form, _numbered(held, where)
-        if all(isinstance(x, (str, list)) for x in held): return "JSON list", _numbered(held, where, "text")
+        if all(isinstance(x, (str, list)) for x in held):
+            _refuse_pairs(held, where)
+            return "JSON list", _numbered(held, where, "text")
         odd = next(i for i, x in enumerate(held, 1) if not isinstance(x, (str, list)))
         raise InputError(f"{where}: expected texts or records, and number {odd} is "
                          f"{type(held[odd - 1]).__name__}")
@@ -615,6 +636,7 @@ def _recognized(path: Path, side: str, field: str | None, key: str | None) -> Te
         if full and all(form[1].match(line) or k == 0 and line.startswith("image_name")
                         for k, line in enumerate(full)): return _of_pattern(lines, path, form)
     if ".token" in path.suffixes: return _of_pattern(lines, path, _LINE_FORMS[0])
+    _refuse_logs(full, path)
     heading = heading_cells(full[0]) if full else []
     if bare_path(path).suffix in _ENDINGS or len(heading) > 1:
         return _table(lines, path, side, field, key)
@@ -624,7 +646,7 @@ def _recognized(path: Path, side: str, field: str | None, key: str | None) -> Te
     if full and all("\t" in line for line in full): return _tabbed(lines, path, side, field, key)
     if field or key:
         raise InputError(f"{path} holds plain lines, without names; leave out --field and --id for {side}")
-    return _plain_lines(lines, path)
+    return _plain_lines(lines, path, side)
 
 def _json_document(held: list, path: Path, side: str, field: str | None, key: str | None) -> TextFile:
     if len(held) == 1 and not ".jsonl" in path.suffixes:

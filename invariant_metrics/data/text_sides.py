@@ -32,7 +32,9 @@ def _tells_apart(file: TextFile, key: str) -> bool: # each id once, or with equa
 
 def _key_of(file: TextFile, single: bool) -> str: # "" for items that have only their order
     if file.by_line or not file.known_keys: return ""
-    if not single or file.id_name: return file.known_keys[0]
+    if file.id_name: return file.id_name
+    if not single: # of references: a key that is not the same in all records
+        return next((key for key in file.known_keys if len({*file.values(key)}) > 1), file.known_keys[0])
     return next((key for key in file.known_keys if _tells_apart(file, key)), file.known_keys[0])
 
 def _groups(file: TextFile, key: str) -> dict[str, list[Sequence]]: # name -> texts of each of its records
@@ -138,7 +140,7 @@ _MANY = 25 # a blank line in so many lines, and they end blocks
 def _by_blocks(file: TextFile, count: int | None) -> bool: # whether blank lines end blocks of references
     if file.blocks is None or count == len(file.records): return False
     if count is not None: return count == len(file.blocks)
-    return len(file.blocks) > len(file.records)/_MANY
+    return len(file.blocks) > len(file.records)/_MANY and max(map(len, file.blocks)) > 1
 
 def _of_blocks(file: TextFile) -> TextFile:
     records = [TextRecord({}, block, "", f"{file.where}, block {i}") for i, block in enumerate(file.blocks, 1)]
@@ -239,8 +241,10 @@ def _composed(name: str) -> str: return unicodedata.normalize("NFC", name)
 def _bare(name: str) -> str: return _MEDIA.sub("", PurePosixPath(_composed(name).replace("\\", "/")).name)
 
 def _number(name: str) -> str: # at the end of a name, without its zeros; "" where there is none
-    found = re.search(r"0*(\d+)$", _bare(name))
+    found = re.search(r"0*(\d+)(\.0)?$", _bare(name)) # 21.0 is what pandas makes of 21
     return found[1] if found else ""
+
+def _is_number(name: str) -> bool: return bool(re.fullmatch(r"\d+(\.0)?", _bare(name)))
 
 _FORMS = (("", str), ("Unicode form", _composed), ("name of the file", _bare), ("number", _number))
 
@@ -248,7 +252,7 @@ def _mapped(base: Sequence[str], other: Sequence[str]) -> tuple[str, dict[str, s
     "The form in which most names of the base are on the other side, and other name -> name of the base."
     best = "", {}
     for form, make in _FORMS:
-        if make is _number and not any(all(_bare(n).isdecimal() for n in names) for names in (base, other)):
+        if make is _number and not any(all(map(_is_number, names)) for names in (base, other)):
             continue
         ours, theirs = {make(n): n for n in base}, {make(n): n for n in other}
         if len(ours) < len(base) or len(theirs) < len(other) or "" in ours: continue

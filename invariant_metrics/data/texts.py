@@ -76,8 +76,8 @@ def read_lines(path: str | Path) -> list[str]:
     return lines
 
 # %% ../../nbs/data/010_texts.ipynb #a1b0c0d0
-_OF_SYSTEMS = ("prediction", "pred", "predictions", "candidate", "hypothesis", "hyp", "output", "response",
-               "generatedtext", "generation", "generated", "filteredresps", "modeloutput", "predictiontext",
+_OF_SYSTEMS = ("prediction", "pred", "predict", "predictions", "candidate", "hypothesis", "hyp", "output",
+               "response",                "generatedtext", "generation", "generated", "filteredresps", "modeloutput", "predictiontext",
                "predictedcaption", "generatedcaption", "mt", "translation", "decoded", "completion")
 _OF_PEOPLE = ("references", "refs", "reference", "ref", "target", "targets", "captions", "gold", "goldtext",
               "groundtruth", "groundtruths", "gt", "gts", "encap", "answers", "label", "labels",
