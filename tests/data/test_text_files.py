@@ -9,6 +9,7 @@ import pytest
 import invariant_metrics as im
 from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError
+from invariant_metrics.data.annotation_files import load_annotations
 from invariant_metrics.data.parallel import load_captions
 from invariant_metrics.data.text_files import read_text_file
 from invariant_metrics.data.text_sides import load_references, load_texts
@@ -205,3 +206,9 @@ def test_the_other_commands_have_the_same_door(words, tmp_path, capsys, monkeypa
 
 def test_a_file_of_a_million_brackets_is_refused_quickly(tmp_path):
     assert "not JSON" in refused(read_text_file, put(tmp_path, "deep.json", "["*1_000_000))
+
+
+@pytest.mark.parametrize("name", ["captions.txt", "blip.json", "msrvtt.json", "clotho.csv", "vizwiz.json", "dataset_coco.json"])
+def test_annotations_of_rankings_have_the_same_door(name, tmp_path):
+    held = load_annotations(put(tmp_path, name, REFERENCES[name]))
+    assert held.captions == REFS and any("people rejected, left out: 2" in note for note in held.notes) == (name == "vizwiz.json")

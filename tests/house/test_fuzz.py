@@ -57,8 +57,8 @@ def ended(count: int, seed: int) -> None:
 
 def test_one_table_of_texts_in_every_format():
     odd = []
-    found = fuzz.fuzz_text_files(200, 3, tell=lambda *case: odd.append(case) if case[2].startswith(("silent", "noted")) else None)
-    assert not odd and found["same"] > 120, (found, odd)
+    found = fuzz.fuzz_text_files(100, 3, tell=lambda *case: odd.append(case) if case[2].startswith(("silent", "noted")) else None)
+    assert not odd and found["same"] > 55, (found, odd)
 
 
 def test_two_thousand_hostile_calls(capsys):
