@@ -176,7 +176,8 @@ def _ids_of(row: Mapping, skip: set, where: str) -> dict[str, str]:
         if isinstance(value, (str, Path)) or number:
             name = id_text(value, where).strip()
             if 0 < len(name) <= 400: out[key] = name
-        elif plain_name(key) in _IDS and plain_name(key).endswith("id"): id_text(value, where) # says what is wrong
+        elif plain_name(key) in _IDS and plain_name(key).endswith("id"):
+            id_text(value, where) # says what is wrong
     return out
 
 def _file_of_rows(rows: Sequence[tuple[str, object]], # where, row
@@ -249,7 +250,8 @@ def _table(lines: Sequence[str], path: Path, side: str, field: str | None, key: 
 # %% ../../nbs/data/030_text_files.ipynb #c3eef91d
 _TOKEN = re.compile(r"(.+?)#\d+\t(.*)$")
 _COMMENTS = re.compile(r"(.+?)\|\s*\d+\s*[|\s]\s*(.*)$")
-_PICTURE_LINE = re.compile(r"\S+\.(jpe?g|png|gif|webp|bmp|mp4|avi|wav|flac|mp3)\b[#\d]*[\s,;|:]", re.IGNORECASE)
+_PICTURE_LINE = re.compile(r"\S+\.(jpe?g|png|gif|webp|bmp|mp4|avi|wav|flac|mp3)\b[#\d]*[\s,;|:]",
+                           re.IGNORECASE)
 _NUMBER_LINE = re.compile(r'"?(\d+)"?\s*[,;|]\s*\S')
 _ID_LINE = re.compile(r"(\S*\d\S*)\s+\S")
 _FAIRSEQ = re.compile(r"[STHDP]-\d+\t")
@@ -281,7 +283,8 @@ def _tabbed(lines: Sequence[str], path: Path, side: str, field: str | None, key:
     numbers = [named.get(x) if x else None for x in (field, key)]
     for option, given, number in zip(("--field", "--id"), (field, key), numbers):
         if given and number is None:
-            raise InputError(f"{path}: its columns have no names; {option} is a number from 1 to {max(widths)}")
+            raise InputError(f"{path}: its columns have no names; {option} is a number from 1 to "
+                             f"{max(widths)}")
     at, by = numbers
     if len(widths) > 1 and at is None and by is None:
         raise InputError(f"{path}: lines of {min(widths)} to {max(widths)} columns between tabs; "
@@ -463,7 +466,8 @@ def _karpathy(held: Mapping, where: str) -> tuple[str, _Rows]:
 def _is_list_of(value, kind) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(x, kind) for x in value)
 
-def _columns(held: Mapping, where: str, field: str | None) -> _Rows | None: # pandas' and the like; None: it is none
+# of pandas and the like; None: these are no columns
+def _columns(held: Mapping, where: str, field: str | None) -> _Rows | None:
     if isinstance(held.get("columns"), list) and _is_list_of(held.get("data"), list): # its form "split"
         head = held["columns"]
         if any(len(row) != len(head) for row in held["data"]):
@@ -554,7 +558,8 @@ def _opened(held, where: str, side: str, field: str | None) -> tuple[str, _Rows]
 def _json_file(held, where: str, side: str, field: str | None, key: str | None) -> TextFile:
     form, rows = _opened(held, where, side, field)
     if form.endswith("list"):
-        if field or key: raise InputError(f"{where}: a list of texts has no names; leave out --field and --id")
+        if field or key:
+            raise InputError(f"{where}: a list of texts has no names; leave out --field and --id")
         records = [TextRecord({}, row if isinstance(row, list) else [row], "", place) for place, row in rows]
         return TextFile(where, form, records, by_line=True)
     found = _file_of_rows(rows, form, where, side, field, key)
@@ -563,7 +568,7 @@ def _json_file(held, where: str, side: str, field: str | None, key: str | None) 
 # %% ../../nbs/data/030_text_files.ipynb #7629ba2a
 def texts_by_id(source: Mapping, where: str, side: str = "pred", field: Choice = None, key: Choice = None,
                ) -> TextFile:
-    "A mapping, such as id -> text or what json makes of a file; raises InputError if no texts are seen in it."
+    "A mapping, such as id -> text or what json makes of a file; raises InputError if it holds no texts."
     held = {k: v.tolist() if hasattr(v, "tolist") else [*v] if isinstance(v, tuple) else v
             for k, v in source.items()}
     named = choice_of(key, side, "--id")
@@ -613,7 +618,8 @@ def read_rows(path: str | Path) -> list[tuple[str, object]]: # place, row
     if held is None:
         head, rows = table_cells(lines, path)
         return [(f"{path}, line {line}", dict(zip(head, row))) for line, row in rows]
-    if len(held) == 1 and ".jsonl" not in path.suffixes: return [*_opened(held[0], str(path), "target", None)[1]]
+    if len(held) == 1 and ".jsonl" not in path.suffixes:
+        return [*_opened(held[0], str(path), "target", None)[1]]
     return [(f"{path}, line {i}", row) for i, row in enumerate(held, 1)]
 
 def read_text_file(path: str | Path,
@@ -641,8 +647,8 @@ def _recognized(path: Path, side: str, field: str | None, key: str | None) -> Te
     if bare_path(path).suffix in _ENDINGS or len(heading) > 1:
         return _table(lines, path, side, field, key)
     if heading and len(full) > 1 and not field:
-        raise InputError(f"{path}: its first line is {full[0].strip()!r}: a heading, or a text? Without it, or "
-                         "in a file that ends in .csv, that is clear")
+        raise InputError(f"{path}: its first line is {full[0].strip()!r}: a heading, or a text? Without it, "
+                         "or in a file that ends in .csv, that is clear")
     if full and all("\t" in line for line in full): return _tabbed(lines, path, side, field, key)
     if field or key:
         raise InputError(f"{path} holds plain lines, without names; leave out --field and --id for {side}")

@@ -55,7 +55,8 @@ def _strings(source, where: str) -> list: # of a list, a column or the like
     if not found: raise InputError(f"{where}: no texts; it is empty")
     return found
 
-def _single(groups: Mapping[str, Sequence[Sequence]], where: str) -> tuple[list, tuple[str, ...]]: # texts, notes
+# texts, notes
+def _single(groups: Mapping[str, Sequence[Sequence]], where: str) -> tuple[list, tuple[str, ...]]:
     items, twice, wrong = [], [], []
     for name, records in groups.items():
         texts = [text for record in records for text in record]
@@ -82,7 +83,8 @@ def _checked(items: Sequence, names: Sequence[str], where: str, alone: bool) -> 
         raise InputError(f"{where}: some items are texts and some are pairs; give one kind")
     return items
 
-def _opened(source, where: str, side: str, field: Choice, key: Choice) -> TextFile | None: # None: a list of texts
+# None: a list of texts
+def _opened(source, where: str, side: str, field: Choice, key: Choice) -> TextFile | None:
     if isinstance(source, (str, Path)): return read_text_file(source, side, field, key)
     if isinstance(source, Mapping): return texts_by_id(source, where, side, field, key)
     if isinstance(source, (list, tuple)) and source and all(isinstance(x, Mapping) for x in source):
@@ -143,7 +145,8 @@ def _by_blocks(file: TextFile, count: int | None) -> bool: # whether blank lines
     return len(file.blocks) > len(file.records)/_MANY and max(map(len, file.blocks)) > 1
 
 def _of_blocks(file: TextFile) -> TextFile:
-    records = [TextRecord({}, block, "", f"{file.where}, block {i}") for i, block in enumerate(file.blocks, 1)]
+    records = [TextRecord({}, block, "", f"{file.where}, block {i}")
+               for i, block in enumerate(file.blocks, 1)]
     note = f"{file.where}: {len(records)} blocks of references between blank lines"
     return replace(file, form="blocks of lines", records=records, blocks=None, notes=(*file.notes, note))
 
@@ -264,7 +267,8 @@ def _mapped(base: Sequence[str], other: Sequence[str]) -> tuple[str, dict[str, s
 # %% ../../nbs/data/040_text_sides.ipynb #febb802c
 _COUNTS = re.compile(r"imgid|index|idx", re.IGNORECASE) # running numbers of one file, no names of items
 
-def _rekeyed(side: Texts, key: str) -> Texts | None: # the same items by another id; None: it does not name them
+# the same items by another id; None: it does not name them
+def _rekeyed(side: Texts, key: str) -> Texts | None:
     if side.key == key: return side
     try: return (_references_of(side.file, key, side.where) if isinstance(side, References)
                  else _texts_of(side.file, key, side.where))
@@ -317,7 +321,7 @@ def _numbered(side: Texts) -> Texts: # in the order that its format has, whateve
 
 _NO_ID = re.compile(r".*\s|[+-]?\d*\.\d+(e[+-]?\d+)?$", re.IGNORECASE) # a text with blanks, or a measure
 
-def _differs_in(side: Texts) -> str: # a key of its records that looks like an id, though its name is not known
+def _differs_in(side: Texts) -> str: # a key that looks like an id, though its name is not known
     for key in _keys_of(side) if side.numbered else ():
         values = side.file.values(key)
         counted = [str(i) for i in range(len(values))], [str(i + 1) for i in range(len(values))]
@@ -329,8 +333,8 @@ def _by_order(base: Texts, other: Texts) -> tuple[Texts, Texts]: # at least one 
     sides, note = [base, other], ""
     for side, partner in (sides, sides[::-1]):
         if key := _differs_in(side):
-            raise InputError(f"{side.where}: its records differ in {key!r:.40}, which {partner.where} does not "
-                             "share; name the ids: --id SIDE=NAME, or pair by order: --id order")
+            raise InputError(f"{side.where}: its records differ in {key!r:.40}, which {partner.where} does "
+                             "not share; name the ids: --id SIDE=NAME, or pair by order: --id order")
     if base.numbered != other.numbered:
         ided = next(side for side in sides if not side.numbered)
         if ided.file is None or not ided.file.ordered or len(base) != len(other): return base, other

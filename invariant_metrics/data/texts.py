@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 
-from ..core import InputError, check_source, few
+from ..core import InputError, check_source
 
 # %% ../../nbs/data/010_texts.ipynb #84de6010
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,8 @@ def read_lines(path: str | Path) -> list[str]:
 
 # %% ../../nbs/data/010_texts.ipynb #a1b0c0d0
 _OF_SYSTEMS = ("prediction", "pred", "predict", "predictions", "candidate", "hypothesis", "hyp", "output",
-               "response",                "generatedtext", "generation", "generated", "filteredresps", "modeloutput", "predictiontext",
+               "response", "generatedtext", "generation", "generated", "filteredresps", "modeloutput",
+               "predictiontext",
                "predictedcaption", "generatedcaption", "mt", "translation", "decoded", "completion")
 _OF_PEOPLE = ("references", "refs", "reference", "ref", "target", "targets", "captions", "gold", "goldtext",
               "groundtruth", "groundtruths", "gt", "gts", "encap", "answers", "label", "labels",
