@@ -3,6 +3,7 @@
     python tests/fuzz.py 20000 --seed 7      # counts, and the first case of every kind of failure
     python tests/fuzz.py --case 7:1234       # one case again, with its traceback
     python tests/fuzz.py 10000 --family tables # one known table of judgments in every form, read back: the same, or refused
+    python tests/fuzz.py 10000 --texts       # one table of texts in every format: the same number, or a refusal
 """
 import argparse
 import gzip
@@ -31,6 +32,7 @@ from PIL import Image
 
 import invariant_metrics as im
 from invariant_metrics.core import InputError
+from invariant_metrics.scoring.sides import open_comparison
 
 LONGEST = 500     # letters of a message
 SECONDS = 20      # of CPU that a case may take
@@ -544,6 +546,197 @@ def fuzz_tables(count: int, seed: int = 0, tell: Callable = lambda *_: None) -> 
         with tempfile.TemporaryDirectory() as folder: came, told = known_tables.check(seed, number, Path(folder))
         found[came] += 1
         tell(number, came, told)
+
+
+# ---- one table of texts in every format: the same number, or a refusal
+
+WORDS = ('a dog runs over the wet grass', 'two men, sitting at a table; talking', '"Stop," she said, and left', '"We will see', 'a sign that says "no | parking" 7#2', "naïve café owners — über alles", "一只 猫 sits on 5 mats",
+         "a cat's tail & an <old> hat", "the bus, the \"red\" one, is late", "он 2 bikes\u2028in a row", "#hashtag: what's up?", "1. first of all", "12, rue de Rivoli", "caption", "text, text and text", "[music] people clap", "{a brace} in a text", "a man rides a horse",
+         "a red bus drives down the street", "some people stand around", "an e\u0301clair on a plate", "- a dash begins it", "two\twords with a tab", "two\nlines of text", "", "  blanks around  ", "0.5", "NaN", "null", "a = b, c = d")
+
+
+@dataclass
+class Table:
+    "Items with a prediction and references each; what every format has to say."
+    ids: list
+    preds: list
+    refs: list # of lists
+
+
+def draw_table(draw: random.Random) -> Table:
+    "A few items, in the order of their ids."
+    n = draw.randrange(2, 8)
+    ids = sorted(draw.sample(range(1, 40) if draw.random() < 0.5 else range(1, 600_000), n))
+    pool = WORDS if draw.random() < 0.5 else [w for w in WORDS if w.strip() and "\n" not in w and "\t" not in w]
+    full = [w for w in pool if w.strip()]
+    many = draw.choice((1, 1, 2, 3))
+    refs = [[draw.choice(full) for _ in range(many if draw.random() < 0.8 else draw.randrange(1, many + 1))] for _ in ids]
+    return Table(ids, [draw.choice(pool) if draw.random() < 0.4 else draw.choice(r) + draw.choice(("", " today", " now, then")) for r in refs], refs)
+
+
+NAMED = { # an id as files write it
+    "number": lambda i: i, "text": str, "padded": lambda i: f"{i:012d}", "file": lambda i: f"{i}.jpg", "coco file": lambda i: f"COCO_val2014_{i:012d}.jpg", "in a folder": lambda i: f"val2014/COCO_val2014_{i:012d}.jpg",
+    "composed": lambda i: f"caf\u00e9_{i}.png", "decomposed": lambda i: f"cafe\u0301_{i}.png", "video": lambda i: f"video{i}"}
+ID_NAMES = ("image_id", "id", "video_id", "question_id", "doc_id", "image", "file_name", "name", "Image ID", "videoID", "key", "segment", "utt")
+PRED_NAMES = ("caption", "prediction", "output", "text", "generated_text", "response", "hypothesis", "filtered_resps", "Caption", "answer")
+REF_NAMES = ("references", "caption", "captions", "refs", "target", "reference", "text")
+EXTRA = {"split": "val", "score": 0.5, "model": "m", "n": 3, "url": "http://x.org/1,2"}
+
+
+def _shuffled(rows: list, draw: random.Random) -> list: return draw.sample(rows, len(rows))
+
+
+def _cells(rows: list[dict], draw: random.Random) -> tuple[str, str]: # ending, text
+    import csv as table
+    how = draw.choice((",", ";", "\t", "raw tabs", "all quoted"))
+    out, names = io.StringIO(), [*rows[0]]
+    if draw.random() < 0.5: draw.shuffle(names)
+    if how == "raw tabs":
+        text = "\n".join("\t".join(str(v) for v in ([*names] if row is None else [row[k] for k in names])) for row in [None, *rows]) + "\n"
+        clean = all(not set("\t\n\r\u2028") & set(str(v)) for row in rows for v in row.values())
+        if clean: return ".tsv", text
+        how = "\t"
+    writer = table.writer(out, delimiter="," if how == "all quoted" else how, lineterminator="\n", quoting=table.QUOTE_ALL if how == "all quoted" else table.QUOTE_MINIMAL)
+    writer.writerow(names)
+    for row in rows: writer.writerow([row[k] for k in names])
+    return {"\t": ".tsv"}.get(how, draw.choice((".csv", ".csv", ".txt"))), out.getvalue()
+
+
+def _records(rows: list[dict], draw: random.Random) -> tuple[str, str]: # rows of JSON in one of its shapes
+    how = draw.choice(("list", "lines", "results", "data", "columns", "split", "index", "lists", "indented lines"))
+    names = [*rows[0]]
+    alike = all([*row] == names for row in rows)
+    if how == "lines" or how == "indented lines" and draw.random() < 0.5: return draw.choice((".jsonl", ".json", ".txt", ".ndjson", ".log")), "".join(json.dumps(r, ensure_ascii=draw.random() < 0.5) + "\n" for r in rows)
+    if how in ("results", "data"): return ".json", json.dumps({"version": "1.0", how: rows, "external_data": {"used": False}})
+    if how == "columns" and alike: return ".json", json.dumps({k: {str(i): r[k] for i, r in enumerate(rows)} for k in names})
+    if how == "split" and alike: return ".json", json.dumps({"columns": names, "index": [*range(len(rows))], "data": [[r[k] for k in names] for r in rows]})
+    if how == "index": return ".json", json.dumps({str(i): r for i, r in enumerate(rows)})
+    if how == "lists" and alike and len(names) > 1: return ".json", json.dumps({k: [r[k] for r in rows] for k in names})
+    return draw.choice((".json", ".json", ".txt")), json.dumps(rows, indent=draw.choice((None, 1)), ensure_ascii=draw.random() < 0.5)
+
+
+def _more(row: dict, draw: random.Random, extra: list[str]) -> dict: return {**{k: EXTRA[k] for k in extra[:1]}, **row, **{k: EXTRA[k] for k in extra[1:]}}
+
+
+def _one_line(text: str) -> str: return re.sub("[ \t\n]+", " ", text).strip()
+
+
+def _escaped(text: str) -> str: return text.replace("&", "&amp;").replace("<", "&lt;")
+
+
+def pred_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str, bool]: # format, name of the file, text, whether it has ids
+    "Predictions in a format drawn."
+    form = draw.choice(("lines", "cells", "records", "records", "by id", "texts", "sgm", "tabbed", "lm-eval", "twice"))
+    name, text_name = draw.choice(ID_NAMES), draw.choice(PRED_NAMES)
+    rows = [*zip(table.ids, table.preds)]
+    if form == "lines": return form, "hyp" + draw.choice((".txt", ".hyp", ".out", ".en", "")), "".join(" ".join(t.split("\n")) + "\n" for _, t in rows), False
+    if form == "texts": return form, "hyp.json", json.dumps(draw.choice((lambda x: x, lambda x: {"predictions": x}, lambda x: {"values": x, "language": "en"}))([t for _, t in rows])), False
+    if form == "sgm":
+        return form, draw.choice(("hyp.sgm", "hyp.xml", "hyp.txt")), '<tstset setid="s" srclang="de" trglang="en"><doc docid="d" sysid="m">\n' + "".join(f'<seg id="{i}">{_escaped(t)}</seg>\n' for i, t in rows) + "</doc></tstset>\n", True
+    rows = _shuffled(rows, draw)
+    if form == "by id": return form, "hyp.json", json.dumps({str(by(i)): draw.choice((t, [t], [{"caption": t}])) for i, t in rows}), True
+    if form == "tabbed": return form, "hyp.txt", "".join(f"{by(i)}\t{_one_line(t)}\n" for i, t in rows), True
+    if form == "lm-eval": return form, "samples.jsonl", "".join(json.dumps({"doc_id": i, "doc": {"x": "…"}, "target": table.refs[table.ids.index(i)][0], "resps": [[t]], "filtered_resps": [t]}) + "\n" for i, t in rows), True
+    extra = draw.sample([*EXTRA], draw.choice((0, 0, 1, 2)))
+    made = [_more({name: by(i), text_name: t}, draw, extra) for i, t in rows]
+    if form == "twice": made += [made[0]]
+    ending, text = _cells(made, draw) if form == "cells" else _records(made, draw)
+    return f"{form} {ending}", f"hyp{ending}", text, True
+
+
+def target_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str, bool]:
+    "References in a format drawn."
+    single = all(len(refs) == 1 for refs in table.refs)
+    form = draw.choice(("lines", "lines", "cells", "columns", "records", "records", "by id", "texts", "sgm", "tabbed", "blocks", "coco", "karpathy", "token", "flickr", "msrvtt", "vatex", "gem", "vizwiz", "tab refs"))
+    name, text_name = draw.choice(ID_NAMES), draw.choice(REF_NAMES)
+    rows = [*zip(table.ids, table.refs)]
+    flat = [(i, r) for i, refs in rows for r in refs]
+    clean = all(not set("\t\n") & set(r) for _, r in flat)
+    if form == "lines" and single: return form, "ref.txt", "".join(" ".join(r.split("\n")) + "\n" for _, r in flat), False
+    if form == "blocks" and clean: return form, "ref.txt", "\n".join("".join(r + "\n" for r in refs) for _, refs in rows), False
+    if form == "tab refs" and clean: return form, "ref.tsv" if draw.random() < 0.1 else "ref.txt", "".join("\t".join(refs) + "\n" for _, refs in rows), False
+    if form == "texts": return form, "ref.json", json.dumps(draw.choice((lambda x: x, lambda x: {"references": x}))([refs for _, refs in rows])), False
+    if form == "gem": return form, "ref.json", json.dumps({"language": "en", "values": [{"target": refs} for _, refs in rows]}), False
+    if form == "sgm":
+        most = max(len(refs) for _, refs in rows)
+        sets = (f'<refset setid="s" refid="{k}"><doc docid="d">\n' + "".join(f'<seg id="{i}">{_escaped(refs[k])}</seg>\n' for i, refs in rows if k < len(refs)) + "</doc></refset>\n" for k in range(most))
+        return form, "ref.sgm", "".join(sets), True
+    if form == "vizwiz": flat += [(table.ids[0], "Quality issues are too severe"), (table.ids[-1], "asdf")]
+    notes = {"is_rejected": False, "is_precanned": False}
+    rows, flat = _shuffled(rows, draw), _shuffled(flat, draw)
+    if form in ("coco", "vizwiz"):
+        images = [{"id": i, "file_name": NAMED["coco file"](i)} for i in table.ids]
+        marks = (lambda r: {**notes, "is_precanned": r.startswith("Quality"), "is_rejected": r == "asdf"}) if form == "vizwiz" else (lambda r: {})
+        return form, "ref.json", json.dumps({"info": {}, "images": images if draw.random() < 0.7 else [], "annotations": [{"image_id": i, "id": k, "caption": r, **marks(r)} for k, (i, r) in enumerate(flat)]}), True
+    if form == "karpathy":
+        return form, "dataset_coco.json", json.dumps({"dataset": "coco", "images": [{"filename": NAMED["coco file"](i), "cocoid": i, "imgid": k, "split": "test", "sentences": [{"raw": r, "tokens": r.split()} for r in refs]} for k, (i, refs) in enumerate(rows)]}), True
+    if form == "msrvtt": return form, "ref.json", json.dumps({"info": {}, "videos": [{"video_id": by(i), "split": "test"} for i in table.ids], "sentences": [{"caption": r, "video_id": by(i), "sen_id": k} for k, (i, r) in enumerate(flat)]}), True
+    if form == "vatex": return form, "ref.json", json.dumps([{"videoID": str(by(i)), "enCap": refs, "chCap": ["一只猫"]} for i, refs in rows]), True
+    if form in ("token", "flickr") and clean:
+        line = "{}#{}\t{}\n" if form == "token" else "{}| {}| {}\n"
+        head = "image_name| comment_number| comment\n" if form == "flickr" and draw.random() < 0.7 else ""
+        count = Counter()
+        def at(i): count[i] += 1; return count[i] - 1
+        return form, draw.choice(("results.token", "results.txt", "results.csv")), head + "".join(line.format(NAMED["file"](i), at(i), r) for i, r in flat), True
+    if form == "tabbed": return form, "ref.txt", "".join(f"{by(i)}\t{_one_line(r)}\n" for i, r in flat), True
+    if form == "by id": return form, "ref.json", json.dumps({str(by(i)): refs if draw.random() < 0.8 or len(refs) > 1 else refs[0] for i, refs in rows}), True
+    extra = draw.sample([*EXTRA], draw.choice((0, 0, 1, 2)))
+    if form == "columns":
+        most, stem = max(len(refs) for refs in table.refs), draw.choice(("caption_", "reference", "ref", "Caption "))
+        ending, text = _cells([_more({name: by(i), **{f"{stem}{k + 1}": refs[k] if k < len(refs) else "" for k in range(most)}}, draw, extra) for i, refs in rows], draw)
+    elif form == "cells": ending, text = _cells([_more({name: by(i), text_name: r}, draw, extra) for i, r in flat], draw)
+    elif draw.random() < 0.5: ending, text = _records([_more({name: by(i), text_name: refs}, draw, extra) for i, refs in rows], draw)
+    else: ending, text = _records([_more({name: by(i), text_name: r}, draw, extra) for i, r in flat], draw)
+    return f"{form} {ending}", f"ref{ending}", text, True
+
+
+def _written(folder: Path, name: str, text: str, draw: random.Random) -> Path:
+    data = text.encode()
+    if draw.random() < 0.2: data = data.replace(b"\n", b"\r\n") if "\r" not in text and '"' not in text else data
+    if draw.random() < 0.2: data = b"\xef\xbb\xbf" + data
+    if draw.random() < 0.1 and data.endswith(b"\n") and not name.endswith("txt"): data = data[:-1]
+    path = folder/(name + ".gz" if draw.random() < 0.1 else name)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def text_file_case(seed: int, number: int, folder: Path) -> tuple[str, str]: # what it was; "same", "refused: …", "noted: …" or "silent: …"
+    "One table in two files; whether the score of the files is that of the table."
+    draw = random.Random(f"texts {seed}:{number}")
+    table = draw_table(draw)
+    names = [draw.choice([*NAMED.values()])]*2 if draw.random() < 0.6 else draw.choices([*NAMED.values()], k=2)
+    pred_form, pred_name, pred_text, ided = pred_file(table, draw, names[0])
+    for _ in range(9): # most pairs are of one kind: by id, or by order
+        form, name, text, also = target_file(table, draw, names[1])
+        if also == ided or draw.random() < 0.1: break
+    files = _written(folder, pred_name, pred_text, draw), _written(folder, name, text, draw)
+    told = f"{pred_form} ({files[0].name}) against {form} ({files[1].name})"
+    try: found, sides = im.score(*files, ["rouge-l"], ci=False, cache=False)["rouge-l"], open_comparison(*files, ["rouge-l"])
+    except InputError as error: return told, f"refused: {str(error).replace(str(folder), '')}"
+    finally:
+        for file in files: file.unlink()
+    plain = im.score(dict(zip(table.ids, table.preds)), dict(zip(table.ids, table.refs)), ["rouge-l"], ci=False, cache=False)["rouge-l"]
+    if np.isclose(found.value, plain.value) and _pairs(sides.systems[""].items, sides.target.items) == _pairs(table.preds, table.refs): return told, "same"
+    return told, f"{'noted' if found.notes else 'silent'}: {found.value} for {plain.value} {found.notes[:1]}"
+
+
+def _pairs(preds: list, refs: list) -> list: # who answers whom, in any order
+    return sorted((_one_line(p), sorted(map(_one_line, r))) for p, r in zip(preds, refs))
+
+
+def fuzz_text_files(count: int, seed: int = 0, start: int = 0, tell: Callable = lambda *_: None) -> Counter: # "same", "refused", … -> cases
+    "Draw tables and formats; how many files gave the same number, were refused, or gave another."
+    found, quiet = Counter(), os.environ.get("INVARIANT_METRICS_QUIET")
+    os.environ["INVARIANT_METRICS_QUIET"] = "1"
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            for number in range(start, start + count):
+                told, outcome = text_file_case(seed, number, Path(name))
+                found[outcome.partition(":")[0]] += 1
+                tell(number, told, outcome)
+    finally:
+        if quiet is None: del os.environ["INVARIANT_METRICS_QUIET"]
+        else: os.environ["INVARIANT_METRICS_QUIET"] = quiet
     return found
 
 
@@ -555,9 +748,15 @@ def _main() -> None:
     words.add_argument("--case")
     words.add_argument("--family", choices=("calls", "tables"), default="calls")
     words.add_argument("--most", type=int, default=60)
+    words.add_argument("--texts", action="store_true", help="files of one table of texts in every format")
     given = words.parse_args()
     if given.family == "tables":
         print(fuzz_tables(given.count, given.seed, lambda number, came, told: came == "different" and print(f"[{given.seed}:{number}] {told}", flush=True)))
+        return
+    if given.texts:
+        def show(number, told, outcome):
+            if outcome.startswith(("silent", "noted")): print(f"[{number}] {told} -> {outcome}", flush=True)
+        print(dict(fuzz_text_files(given.count, given.seed, given.start, show)))
         return
     if given.case:
         seed, number = map(int, given.case.split(":"))

@@ -457,6 +457,7 @@ def _of_texts(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
     own = dict(level=given.level or 1, seed=plan.seed, base=given.base, differ=given.differ,
                show=given.progress)
     preds = _systems(given.pred)
+    named = dict(field=given.field, key=given.key)
     asked = given.families or ()
     def advice() -> Advice:
         size = OWN_SIZES[scale].items
@@ -465,7 +466,7 @@ def _of_texts(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
             label = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}.get(task)
             texts = _world_texts(task, size, plan.seed)
         judged = metrics()
-        held = open_own_texts(texts, preds, source, size, plan.seed)
+        held = open_own_texts(texts, preds, source, size, plan.seed, **named)
         if any(m.name.startswith("cider") for m in judged): # counts documents in these references
             judged = metrics(references=held.refs.items)
         material = _text_material(task, held, judged, families, label=label, **own)
@@ -502,6 +503,8 @@ def advise(
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS
     metrics: Sequence | None = None,
     *, source=None,                                             # what texts were made from
+    # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
+    field: Sequence[str] = (), key: Sequence[str] = (),
     families: Sequence[str] | None = None,                      # edits to make; None for all of the task
     # what your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with columns family and
     # count; default all families alike

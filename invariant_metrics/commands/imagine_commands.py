@@ -34,7 +34,7 @@ def imagine_draw_command(
     out: Path = Path("pictures"),  # folder to write
 ):
     "Draw texts as a metric sees them: a PNG for each text and seed, a table, and one sheet."
-    from invariant_metrics.data.texts import load_texts
+    from invariant_metrics.data.text_sides import load_texts
     every = [*quoted, *(load_texts(texts).items if texts else ())]
     if not every: raise InputError("no text to draw; give texts in quotes, or --texts FILE")
     rows = records(call(every, out=out))

@@ -427,7 +427,7 @@ def _plan_rows(plans) -> list[dict]:
          "invariant-metrics power bleu,chrf --pred sysA.txt --pred sysB.txt --target refs.txt --wish 0.5",
          "invariant-metrics power --values per-item.parquet", argument="names", metavar="METRICS",
          hide="alpha", also={"scoring.score:score": "source encoder layer weights device seed",
-                             "scoring.score:ScoreOptions": "metric_options recursive"})
+                             "scoring.score:ScoreOptions": "metric_options recursive field key"})
 def power_command(
     call, target, wished, power, comparisons,
     names: list[str] = (),      # Metrics, with commas or spaces between them

@@ -201,8 +201,8 @@ def _score_notes(scores: dict) -> list[str]:
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
-             "metric_options reps permutations query skip_bad recursive data_range background frame "
-             "max_pixels match intersect clusters cache batch"})
+             "metric_options reps permutations query field key skip_bad recursive data_range background "
+             "frame max_pixels match intersect clusters cache batch"})
 def score_command(
     call, confidence,
     names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
@@ -311,8 +311,9 @@ def stats_command(
 ):
     "Extract features once and keep their statistics (or themselves) for later scores."
     from invariant_metrics.core import check_device
-    from invariant_metrics.data.items import load_items, part_edges, picture_stack
+    from invariant_metrics.data.items import part_edges, picture_stack
     from invariant_metrics.data.photos import ImageReading
+    from invariant_metrics.data.text_sides import load_items
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.encoders.store import FeatureStore, save_features
     from invariant_metrics.encoders.weights import chosen_encoder

@@ -27,6 +27,7 @@ import numpy as np
 from ..core import InputError, check_source, checked_arguments, few, progress, unknown
 from .annotations import RECORD_KEYS, Annotations, annotate
 from .parallel import load_captions
+from .text_files import REJECTED
 from .texts import id_text, read_lines
 
 # %% ../../nbs/data/090_annotation_files.ipynb #d19c2688
@@ -238,6 +239,13 @@ class Collection:
         names = few([f.name for f in named])
         raise InputError(f"{self.where}: several files hold {role}: {names}; name one of them")
 
+def _file_of_captions(roles: Mapping) -> AnnotationFile | None: # one file that the reader of texts knows
+    files = [file for held in roles.values() for file in held]
+    if len(files) != 1 or files[0].member: return None
+    try: load_captions(files[0].path)
+    except InputError: return None
+    return files[0]
+
 def _recognize_annotations(source,                    # a file, a folder, a zip archive, or a list of files
                           format: str | None = None, # one of FORMATS, where a folder holds several
                          ) -> Collection:
@@ -248,6 +256,8 @@ def _recognize_annotations(source,                    # a file, a folder, a zip 
     for file in _files_of(source): roles.setdefault(_role_of_file(file), []).append(file)
     found = [*dict.fromkeys(_ROLES[role] for role in _ROLES if role in roles)]
     wanted = {"lvis": "coco"}.get(format, format)
+    if not found and format in (None, "captions") and (file := _file_of_captions(roles)) is not None:
+        return Collection(where, "captions", {"texts": [file]})
     if not found: raise InputError(f"{where}: no annotations recognized; known formats: {', '.join(FORMATS)}")
     if wanted and wanted not in found:
         raise InputError(f"{where}: recognized as {' and '.join(found)}, not as {format}")
@@ -383,6 +393,9 @@ class _Boxes: # what COCO and LVIS say, list by list
         if key == "images": self.add_image(item, where)
         elif key == "categories": self.add_category(item, where)
         elif key == "annotations" and isinstance(item, dict) and "caption" in item:
+            if any(item.get(flag) is True for flag in REJECTED):
+                self.counts["captions that people rejected, left out"] += 1
+                return
             name, text = _need(item, ("image_id", "caption"), where)
             self.captions.setdefault(id_text(name, where), []).append(text)
         elif key == "annotations": self.add_box(item, where)
@@ -490,7 +503,7 @@ def _karpathy_records(file: AnnotationFile) -> Iterator[dict]:
         files = [f"{folder}{name}", name]
         yield {"id": id_text(number, where), "captions": raw, "split": split, "files": files}
 
-def _line_records(file: AnnotationFile) -> Iterator[dict]: # of Flickr's files
+def _line_records(file: AnnotationFile) -> Iterator[dict]: # of Flickr's files and others of texts alone
     if file.member: raise InputError(f"{file}: captions by line are not read from a zip; unpack it")
     held = load_captions(file.path)
     for name, captions in zip(held.names, held.references):
@@ -584,6 +597,7 @@ def _records_of(held: Collection, captions: Mapping | None, split: str | None, c
         made.counts, found = counts, made.counts
         counts.update(found)
         return "lvis" if any(s for _, s in made.categories.values()) else "coco", _boxes_by_picture(made)
+    if "texts" in held.files: return held.format, _line_records(held.files["texts"][0])
     file = held.one("lines" if held.format == "flickr" else held.format)
     if held.format == "flickr": return held.format, _line_records(file)
     if held.format == "karpathy": return held.format, _karpathy_records(file)

@@ -25,7 +25,8 @@ from .judgment_tables import (Choices, Judgments, SCORE_COLUMNS, field_names,
 from .judgment_tables import (number_column, outputs_of, read_json, rename_columns,
                                                     standardize_table, text_column)
 from .judgments import judgment_files, load_judgments
-from .texts import load_texts, read_lines, read_records
+from .texts import read_lines
+from .text_sides import load_texts
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt006
 # with what stands where a column is missing
@@ -117,15 +118,9 @@ def _systems(given, where: str) -> dict: # system -> what holds its texts
     if not files: raise InputError(f"{where}: no file of outputs in {given}")
     return {_bare_name(p): p for p in files}
 
-def _has_ids(given) -> bool:
-    if isinstance(given, Mapping): return True
-    if not isinstance(given, (str, Path)) or not {".json", ".jsonl"} & set(Path(given).suffixes): return False
-    records = read_records(given)
-    return bool(records) and records[0][0] is not None
-
 def _by_item(given, texts: GeneratedTexts) -> dict[str, str]: # item -> output, of one system
     found = load_texts(given, f"{texts.name}, outputs", alone=True)
-    if _has_ids(given):
+    if not found.numbered:
         _check_known(found.names, texts, f"{found.where}: ids")
         return dict(zip(found.names, found.items))
     for names in (texts.order, tuple(texts.items["item"])):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PIXELS', 'as_numbers', 'as_images', 'check_pixels', 'collect_items', 'map_ahead', 'Images', 'picture_stack',
            'part_edges', 'load_images', 'check_named_alike', 'matching', 'sources_of', 'align_items', 'size_of',
-           'check_sizes', 'batches', 'load_items']
+           'check_sizes', 'batches']
 
 # %% ../../nbs/data/020_items.ipynb #6143422d
 import hashlib
@@ -23,12 +23,11 @@ import numpy as np
 from PIL import Image
 
 from ..core import (InputError, check_path, check_source, few, is_tensor, lazy_import,
-                                    progress, unknown)
+                                    progress)
 from ..files import ARRAY_FILES, array_shapes, digest, file_sha256, load_arrays
 from .photos import (ENDINGS, Photo, ImageReading, ZipMember, check_white, decode,
                                            image_paths, open_image, read_pixels, zip_pictures)
-from .texts import (SEVERAL, SINGLE, References, Texts, load_references, load_texts,
-                                          streams_hint)
+from .texts import References, Texts, plain_name, streams_hint, text_ranks
 
 # %% ../../nbs/data/020_items.ipynb #419a3479
 torch = lazy_import("torch")
@@ -145,15 +144,18 @@ def _pictures(part, where: str) -> list: # what one item, or one batch, of a str
                          "give predictions and targets as a source each")
     return list(found[0]) if most in (2, 4) else found
 
+def _field_text(part: Mapping, several: bool): # the text of an item with names; None: there is none
+    ranks = text_ranks("target" if several else "pred")
+    return next((part[k] for rank in ranks for k in part if plain_name(k) in rank), None)
+
 def _texts(part, where: str, several: bool) -> list:
-    keys = (*SEVERAL, *SINGLE) if several else SINGLE
-    if isinstance(part, Mapping): part = next((part[k] for k in keys if k in part), None)
+    if isinstance(part, Mapping): part = _field_text(part, several)
     # beside a label
     if isinstance(part, tuple):
         part = next((x for x in part if isinstance(x, (str, list))), None)
     if part is None:
         raise InputError(f"{where}: an item without a text; items are texts, (text, label), "
-                         f"or mappings with {', '.join(keys)}")
+                         "or mappings with a caption, text, prediction, …")
     return [part]
 
 def _parts(source, where: str) -> Iterator: # items or batches; errors of foreign code become InputError
@@ -641,20 +643,3 @@ def batches(images: Sequence[Images],  # sides to be cut at the same places
             held, start = [], i
         held.append(item)
     yield start, [torch.stack(side) for side in zip(*held)]
-
-# %% ../../nbs/data/020_items.ipynb #d7e6b4dd
-def load_items(source,                   # whatever `load_images`, `load_texts` or `load_references` takes
-               inputs: str = "images",   # or "texts", "text pairs", "references": what a metric looks at
-               where: str = "pred",      # for messages
-               query=None,               # for text pairs
-               **options,                # of `load_images`
-              ) -> Images | Texts:
-    """Images or texts, as an encoder or metric wants them; raises InputError if the source is already of
-    the other kind."""
-    kinds = ["images", "texts", "text pairs", "references"]
-    if inputs not in kinds: raise unknown("kind of input", inputs, kinds)
-    if isinstance(source, (Images, Texts)) and isinstance(source, Images) != (inputs == "images"):
-        raise InputError(f"{source.where} holds {type(source).__name__.lower()}, and {inputs} are needed")
-    if inputs == "images": return load_images(source, where, **options)
-    source = collect_items(source, inputs, where)
-    return load_references(source, where) if inputs == "references" else load_texts(source, where, query)

@@ -13,7 +13,6 @@ __all__ = ['SCORE_COLUMNS', 'LARGEST', 'CHOICE_SYSTEMS', 'HEADINGS', 'READERS', 
 import csv
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

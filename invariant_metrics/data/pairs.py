@@ -16,9 +16,10 @@ from torch import Tensor
 
 from ..core import InputError, few, progress
 from .items import Images, load_images
-from .parallel import CaptionSet, caption_headings, captions_file, image_files
+from .parallel import CaptionSet, captions_file, image_files
 from .parallel import load_captions
 from .photos import ENDINGS, Photo, image_paths
+from .text_files import heading_cells
 from .texts import read_lines
 from ..files import digest
 from ..worlds.scene_captions import relation_captions
@@ -120,7 +121,8 @@ def _kept(held: CaptionSet, split: str) -> tuple[list[int], dict[str, int]]: # p
 
 def _is_concepts(path: Path) -> bool: # no table whose headings name pictures
     if ".tsv" not in path.suffixes: return False
-    return caption_headings(path) is None or "://" in "".join(read_lines(path)[1:2])
+    first, second = [*read_lines(path)[:2], "", ""][:2]
+    return not heading_cells(first) or "://" in second
 
 def _captioned(path: Path, split: str) -> tuple: # pictures, captions of each, left out, notes
     if _is_concepts(path):

@@ -26,10 +26,11 @@ import safetensors
 from PIL import features as codecs
 
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import
-from ..files import (ARRAY_FILES, array_shapes, atomic_write, digest, file_sha256, load_arrays,
+from ..files import (ARRAY_FILES, atomic_write, digest, file_sha256, load_arrays,
                                      save_tensors)
 from ..core import package_version, progress, unknown
-from ..data.items import PIXELS, Images, as_numbers, map_ahead, load_items
+from ..data.items import PIXELS, Images, as_numbers, map_ahead
+from ..data.text_sides import load_items
 from ..data.texts import Texts
 from .cache import cache_folder, cached_path, cached_tensors, tensors_sha256
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, Signature, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..encoders.image_text import image_text
 from ..encoders.weights import make_all
 from ..generators.generator import DEFAULT_GENERATOR, get_generator

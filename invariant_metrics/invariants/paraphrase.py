@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import InputError, Signature
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..encoders.text_encoder import text_place
 from .invariant import Invariant, invariants, factory_for
 from .soft_text import SoftTexts, TextInvariant

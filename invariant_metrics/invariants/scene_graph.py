@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, unknown
 from ..files import word_table
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from .invariant import invariants, without_weights
 from .caption_words import word_list
 from .parse import Parse, pattern_parse, spacy_parse

@@ -16,7 +16,7 @@ from fastcore.basics import patch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from .invariant import Invariant
 
 # %% ../../nbs/invariants/040_soft_text.ipynb #f56c1517

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, Signature, progress, unknown
 from ..files import digest, file_sha256
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..encoders.text_encoder import RUN, RememberingEncoder, TextEncoder, Tokens, runs
 from ..encoders.text_encoder import text_config, text_network, text_place, text_tokens
 from ..encoders.text_encoder import token_states, unit_vectors

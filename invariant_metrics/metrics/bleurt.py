@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, progress, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..encoders.text_encoder import Tokens, padded, runs, text_config, text_place, text_tokens
 from ..encoders.weights import Place, load_pretrained
 from .metric import Between, metric_factory

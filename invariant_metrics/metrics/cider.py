@@ -20,7 +20,8 @@ import numpy as np
 from ..core import InputError, Signature
 from ..files import save_tensors
 from ..words import END, mark_ends
-from ..data.texts import check_sides, is_text_file, load_references
+from ..data.texts import is_text_file
+from ..data.text_sides import check_sides, load_references
 from ..data.tokens import tokenizer_of
 from .metric import Between, metric_factory
 from .ngram import ITEMS, Interned, intern, interned_phi, item_batches, run_starts

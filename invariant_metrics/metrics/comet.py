@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, progress, unknown
-from ..data.texts import check_sides, load_texts
+from ..data.text_sides import check_sides, load_texts
 from .metric import Between, metric_factory
 from .bleurt import POOL
 

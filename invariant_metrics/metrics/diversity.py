@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ..core import InputError, Signature, unknown
-from ..data.texts import load_texts
+from ..data.text_sides import load_texts
 from ..data.tokens import tokenizer_of
 from .metric import Between, array_library, metric_factory
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..core import SEEDS, Between, InputError, Signature, few, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..encoders.cache import cached_rows
 from ..encoders.image_text import LONG, ImageText, fit_texts, image_text
 from ..generators.generator import DEFAULT_GENERATOR, LANGUAGE, Generator, check_language

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..core import InputError, Signature
 from ..files import file_sha256
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
 from .metric import Between, array_library, metric_factory

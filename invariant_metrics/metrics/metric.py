@@ -27,7 +27,7 @@ import numpy as np
 from ..core import SEEDS as SEEDS, Between as Between # for the options of metrics
 from ..core import (InputError, Registry, Signature, checked_options, is_tensor, lazy_import,
                                     unknown)
-from ..data.texts import check_sides, load_texts
+from ..data.text_sides import check_sides, load_texts
 from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
 from ..files import assets_folder, file_sha256
 from ..stats import cluster_labels

@@ -13,7 +13,7 @@ from typing import Annotated
 from torch import Tensor
 
 from ..core import InputError, Signature, unknown
-from ..encoders.encoder import IMAGENET, Encoder, Preprocess
+from ..encoders.encoder import IMAGENET, Preprocess
 from ..encoders.inception import InceptionInput
 from ..encoders.weights import get_card
 from .metric import (SEEDS, Between, Estimate, encoder_rows, metric_factory,

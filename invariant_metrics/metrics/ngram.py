@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from ..core import InputError, Signature, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..data.tokens import language_tokenizer, piece_rules, tokenizer_of
 from .metric import Between, array_library, metric_factory
 

@@ -16,7 +16,7 @@ from typing import Annotated, NamedTuple
 import numpy as np
 
 from ..core import InputError, Signature, unknown
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..data.tokens import tokenizer_of
 from .metric import Between, metric_factory
 from .ngram import Interned, intern, interned_phi, item_batches

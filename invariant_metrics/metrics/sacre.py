@@ -17,7 +17,7 @@ import numpy as np
 import sacrebleu
 
 from ..core import Signature
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from .metric import Between, array_library, metric_factory
 
 # %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5

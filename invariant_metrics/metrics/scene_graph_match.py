@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..core import Signature
-from ..data.texts import check_sides
+from ..data.text_sides import check_sides
 from ..data.wordnet import wordnet
 from ..invariants.scene_graph import parse, scene_graph_invariant, tuples
 from .metric import metric_factory

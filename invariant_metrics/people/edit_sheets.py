@@ -15,7 +15,7 @@ import pandas as pd
 
 from ..core import InputError, few, rng, unknown
 from ..data.judgment_tables import load_table
-from ..data.texts import load_references, load_texts
+from ..data.text_sides import load_references, load_texts
 from ..edits.fluency import ENDS_OF_SCALE, text_cases
 from ..edits.word_families import edits_of
 from ..edits.word_edits import EDIT_TASKS, word_edits

@@ -26,7 +26,9 @@ from ..core import InputError, Signature, few, few_threads, import_object, rng, 
 from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.items import check_named_alike
-from ..data.texts import References, Texts, load_references, load_texts, read_lines
+from ..data.texts import References, Texts, read_lines
+from ..data.text_sides import (Choice, announce_formats, load_references, load_texts,
+                                               name_alike)
 from ..edits.colors import AXES
 from ..edits.fluency import (ENDS_OF_SCALE, FormJudge, draw_candidates, form_judge,
                                              match_candidates)
@@ -130,14 +132,23 @@ def _aligned(refs: References, sides: Mapping[str, Texts]) -> list[int]:
     return kept
 
 def open_own_texts(target, preds: Mapping[str, object] | None = None, # system -> file or texts
-                   source=None, size: int = 200, seed: int = 0) -> OwnTexts:
+                   source=None, size: int = 200, seed: int = 0,
+                   # name of the texts, and of the ids, in files that call them otherwise; {side: name}
+                   *, field: Choice = None, key: Choice = None) -> OwnTexts:
     "A random part of the user's items; raises InputError if sides do not belong together."
     if {"source", "foils"} & {*(preds or {})}:
         raise InputError("no system may be called source or foils; rename its file")
-    refs = load_references(target)
-    systems = {s: load_texts(p, s, alone=True) for s, p in (preds or {}).items()}
-    sides = systems | ({} if source is None else {"source": load_texts(source, "source", alone=True)})
+    named = dict(field=field, key=key)
+    systems = {s: load_texts(p, s, alone=True, **named) for s, p in (preds or {}).items()}
+    origin = None if source is None else load_texts(source, "source", alone=True, **named)
+    sides = systems or ({} if origin is None else {"source": origin})
+    refs = load_references(target, count=len(next(iter(sides.values()))) if sides else None, **named)
+    if sides: sides, refs, origin = name_alike(sides, refs, origin if systems else None)
+    if systems and origin is not None: sides = {**sides, "source": origin}
     kept = _aligned(refs, sides)
+    announce_formats(*sides.values(), refs)
+    for note in dict.fromkeys(note for side in (*sides.values(), refs) for note in side.notes):
+        print(f"note: {note}", file=sys.stderr, flush=True)
     kept = [kept[k] for k in sorted(rng(seed, "own-items").permutation(len(kept))[:size])]
     return OwnTexts(refs, kept, {label: dict(zip(side.names, side.items)) for label, side in sides.items()},
                     list(systems))
@@ -475,6 +486,7 @@ def own_probe(
     metrics: Sequence | None = None,
     # edits to try, by name or as "package.module:function"; None for all of the task
     *, families: Sequence[str] | None = None,
+    field: Choice = None, key: Choice = None, # as `open_own_texts` takes them
     foils: Sequence | None = None, # files of SugarCrepe or VALSE, whose pictures are among the targets
     levels: Sequence[int] = EDIT_LEVELS,
     base: str = "auto", # what is edited: "references", "predictions", or what the data allow
@@ -497,7 +509,7 @@ def own_probe(
     size, specs = OWN_SIZES[scale], list(_OWN_METRICS[task] if metrics is None else metrics)
     found = text_metrics(task, specs, device=device, source=source is not None, weights=weights)
     names = [m.name for m in found] # before anything else: what is wrong with them is said at once
-    own = open_own_texts(target, preds, source, size.items, seed)
+    own = open_own_texts(target, preds, source, size.items, seed, field=field, key=key)
     judge = None if fluent is None else form_judge(own.refs.items, model=fluent, seed=seed, device=device)
     sources = _edit_own(own, task, edits_of(task) if families is None else list(families), levels, base, seed,
                         judge)

@@ -91,8 +91,9 @@ def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Calla
         return partial(text_probe, given.task, **common)
     from invariant_metrics.probes.own_texts import own_probe
     foils = [Path(foil) for foil in given.foils]
+    named = {name: list(value) for name, value in (("field", given.field), ("key", given.key)) if value}
     return partial(own_probe, given.task, given.target, systems or None, given.source, foils=foils or None,
-                   base=given.base, fluent=given.fluent, **common)
+                   base=given.base, fluent=given.fluent, **named, **common)
 
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
@@ -103,6 +104,9 @@ def run_probe(
     *, source: str | Path | None = None,   # what texts were made from
     metrics: Sequence[str] | None = None, # names or "package.module:object"; None: the usual ones of the task
     families: Sequence[str] | None = None, # kinds of violation; None: all of the task
+    # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
+    field: Sequence[str] = (),
+    key: Sequence[str] = (),
     foils: Sequence[str | Path] = (),      # files of SugarCrepe or VALSE, about the pictures of target
     regions: str | Path | None = None,     # folder of label maps STEM_aK.png
     recursive: bool = False,
@@ -142,7 +146,8 @@ def run_probe(
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
-                 **({} if fluent is None else {"fluent": fluent}))
+                 **({} if fluent is None else {"fluent": fluent}),
+                 **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     out = Path(out or Path("runs")/f"probe-{task}")
     fill = {"probe": lambda folder: probe().save(folder)}
     run_parts(out, _settings(places, plain), lambda meta: fill, overwrite=overwrite)

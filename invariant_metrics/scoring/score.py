@@ -17,6 +17,7 @@ from ..core import (InputError, Score, Signature, check_device, check_range, che
 from ..data.groups import group_labels
 from ..data.items import Images
 from ..data.photos import ImageReading
+from ..data.text_sides import announce_formats
 from ..data.texts import References, Texts
 from ..encoders.cache import tensors_sha256
 from ..encoders.store import Features, FeatureStore
@@ -296,6 +297,10 @@ class ScoreOptions:
     # in Python (N,) labels
     group: str | Sequence | None = None
     query: object = None    # text file with a query on each line, for metrics of pairs
+    # name of the texts in files that call them otherwise, or SIDE=NAME for one side (pred, target, source);
+    # NAME.NAME leads into an object
+    field: str | Mapping | Sequence | None = None
+    key: str | Mapping | Sequence | None = None # name of the ids, or SIDE=NAME
     skip_bad: bool = False  # leave out images that do not decode, and say how many
     recursive: bool = False # also the folders within a folder
     # images of 16 bits: the value that is white, e.g. 4095 for 12 bits; default 65535
@@ -391,6 +396,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     asked = listed_metrics(metrics)
     for_metrics = {**(options.metric_options or {}), "encoder": encoder, "layer": layer, "weights": weights}
     found = open_comparison(pred, target, asked, source, device=device, query=options.query,
+                            field=options.field, key=options.key,
                             skip_bad=options.skip_bad, recursive=options.recursive,
                             intersect=options.intersect, workers=options.workers,
                             reading=options.reading, match=options.match, **for_metrics)
@@ -407,6 +413,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     except MemoryError as error:
         raise InputError(f"not enough memory ({error}); take fewer items, "
                          "replicates or permutations") from error
+    announce_formats(*found.systems.values(), found.target, found.source)
     if options.paired: return scores.paired(*found.systems)
     return scores if several else scores[""]
 

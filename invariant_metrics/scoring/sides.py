@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress
-from ..data.items import (Images, align_items, batches, check_sizes, collect_items,
-                                          load_items, matching, sources_of)
+from ..data.items import (Images, align_items, batches, check_sizes, collect_items, matching,
+                                          sources_of)
 from ..data.matching import match_hint, match_names
 from ..data.photos import ImageReading
-from ..data.texts import TEXT_FILES, References, Texts, load_references
+from ..data.texts import TEXT_FILES, References, Texts, is_text_file
+from ..data.text_sides import Choice, load_items, load_references, name_alike
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
 from ..metrics.metric import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
@@ -116,11 +117,16 @@ def listed_metrics(metrics, # a name, several with commas, a Metric, or a list o
     return out
 
 # %% ../../nbs/scoring/00_sides.ipynb #44fde4ea
+def _is_text(x) -> bool: # a text, a list of one or a record of one, and no place of a system's texts
+    if isinstance(x, str): return not (is_text_file(x) or os.path.exists(x))
+    return isinstance(x, (list, tuple)) and len(x) == 1 and isinstance(x[0], (str, Mapping))
+
 def by_id(pred, target) -> bool:
-    "Whether both sides are dicts of texts by id, as in pycocoevalcap, and not dicts of systems."
-    if not (isinstance(pred, Mapping) and isinstance(target, Mapping)): return False
-    texts = all(isinstance(x, str) or isinstance(x, (list, tuple)) and len(x) == 1 for x in pred.values())
-    return texts and bool({str(k) for k in pred} & {str(k) for k in target})
+    "Whether predictions are a dict of texts by id, as in pycocoevalcap, and not a dict of systems."
+    if not (isinstance(pred, Mapping) and pred and all(map(_is_text, pred.values()))): return False
+    if isinstance(target, Mapping): return True
+    of_texts = is_text_file(target) or isinstance(target, (list, tuple))
+    return of_texts and any(isinstance(x, str) and " " in x.strip() for x in pred.values())
 
 # %% ../../nbs/scoring/00_sides.ipynb #7499fca0
 def _parameters(name: str) -> Mapping[str, inspect.Parameter]: # of a metric's factory
@@ -229,7 +235,7 @@ def _inputs_of(metrics: Sequence[Metric]) -> str: # what the predictions are
                          "score texts and images apart")
     return min(texts) if texts else "images"
 
-def _open_source(source, metrics: Sequence[Metric], **options) -> Images | Texts | None:
+def _open_source(source, metrics: Sequence[Metric], named: Mapping, **options) -> Images | Texts | None:
     wanted = {m.card["source"]: m.name for m in metrics if m.card.get("source")}
     if len(wanted) > 1:
         raise InputError(f"{' and '.join(wanted.values())} look at different sources, "
@@ -242,7 +248,16 @@ def _open_source(source, metrics: Sequence[Metric], **options) -> Images | Texts
     if not wanted:
         raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
     kind = next(iter(wanted))
-    return _open_side(source, "source", kind, **(options if kind == "images" else {}))
+    return _open_side(source, "source", kind, **(options if kind == "images" else named))
+
+def _named_alike(found: SideComparison) -> SideComparison: # texts of one item under one name on all sides
+    if not all(isinstance(side, Texts) for side in found.systems.values()): return found
+    target = found.target if isinstance(found.target, Texts) else None
+    source = found.source if isinstance(found.source, Texts) else None
+    needed = any(isinstance(m, ItemMetric) and m.compares for m in found.metrics)
+    systems, target, source = name_alike(found.systems, target, source, needed)
+    return SideComparison(found.metrics, systems, found.target if target is None else target,
+                          found.source if source is None else source)
 
 def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> SideComparison:
     "Without items whose partner was left out; with `intersect`, without those that are not on all sides."
@@ -293,6 +308,8 @@ def open_comparison(
     source=None,             # what the predictions were made from
     *, device: str | None = None,
     query=None,              # text file or list, line by line, for metrics of (query, text) pairs
+    field: Choice = None,    # name of the texts in files that call them otherwise; {side: name}
+    key: Choice = None,      # name of the ids
     skip_bad: bool = False,  # leave out images that do not decode
     recursive: bool = False, # also the folders within a folder
     intersect: bool = False, # only the names that are on all sides
@@ -331,14 +348,20 @@ def open_comparison(
                          "for texts ask for bleu, cider-d, fbd, …, or for --encoder bert")
     how_read = dict(skip_bad=skip_bad, recursive=recursive, workers=workers, reading=reading)
     if inputs == "images": _suggest_parts([*systems.values(), target], built, recursive)
-    how = how_read if inputs == "images" else dict(query=query)
+    named = {name: value for name, value in (("field", field), ("key", key)) if value is not None}
+    if named and inputs == "images":
+        raise InputError(f"--{'field' if field else 'id'} is for files of texts, and {built[0].name} looks "
+                         "at images")
+    how = how_read if inputs == "images" else dict(query=query, **named)
     sides = {s: _open_side(x, s or "pred", inputs, **how) if ready is None else ready
              for (s, x), ready in zip(systems.items(), opened)}
     truth = opened[-1]
     if truth is None and target is not None: # metrics of sets see every reference, too
-        truth = (_open_side(target, "target", "references") if of_texts
+        count = len(next(iter(sides.values())))
+        truth = (_open_side(target, "target", "references", count=count, **named) if of_texts
                  else _open_side(target, "target", inputs, **how))
-    found = SideComparison(built, sides, truth, _open_source(source, built, **how_read))
+    origin = _open_source(source, built, named, **how_read)
+    found = _named_alike(SideComparison(built, sides, truth, origin))
     return _match_sides(_paired_by(found, match), skip_bad, intersect)
 
 # %% ../../nbs/scoring/00_sides.ipynb #9a7f449d
@@ -355,9 +378,10 @@ class NotedRows:
     notes: tuple[str, ...] = ()
 
 def _left_out(side: Images | Texts) -> tuple[str, ...]:
-    if not side.skipped: return ()
+    notes = tuple(getattr(side, "notes", ()))
+    if not side.skipped: return notes
     reasons = few(list(side.skipped.values()), 3)
-    return (f"{len(side.skipped)} items of {side.where} were left out: {reasons}",)
+    return (*notes, f"{len(side.skipped)} items of {side.where} were left out: {reasons}")
 
 def _done_to(side: Images | Texts) -> tuple[str, ...]: # before it was scored
     return _left_out(side) + (side.notes() if isinstance(side, Images) else ())

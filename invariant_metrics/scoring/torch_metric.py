@@ -21,7 +21,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from ..core import InputError, Score
 from ..files import digest
 from ..data.items import as_images
-from ..data.texts import check_sides, load_texts
+from ..data.text_sides import check_sides, load_texts
 from ..metrics.metric import Metric, Rows, check_items, extract, get_metric
 from ..metrics.gaussian import BLOCK, GaussianStats, Moments
 from .inference import estimate_score, score_rows

@@ -10,9 +10,11 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.items import Images, map_ahead, as_images, batches, load_images, load_items, matching
+from invariant_metrics.data.items import Images, map_ahead, as_images, batches, load_images, matching
+from invariant_metrics.data.text_sides import load_items
 from invariant_metrics.data.items import _without_partners
-from invariant_metrics.data.texts import Texts, load_texts, read_lines
+from invariant_metrics.data.texts import Texts, read_lines
+from invariant_metrics.data.text_sides import load_texts
 from invariant_metrics.scoring.score import score
 from real_data import data_path
 

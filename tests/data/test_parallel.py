@@ -170,9 +170,10 @@ def test_a_table_of_captions_names_its_parts_and_the_line_that_is_none(tmp_path)
     assert held.split == ["validation", "train"]
     assert "line 3: 3 cells under 2 names of columns; put a text with a comma in it into double quotes" in fails(
         load_captions, put(tmp_path, "b.csv", "image,caption\na.jpg,A dog.\na.jpg,A dog, running.\n"))
-    assert "line 2: no picture in the column image" in fails(load_captions, put(tmp_path, "c.csv", "image,caption\n,A dog.\n"))
+    assert "line 3 has none" in fails(load_captions, put(tmp_path, "c.csv", "image,caption\na.jpg,A dog.\n,A dog.\n"))
     assert "it is empty" in fails(load_captions, put(tmp_path, "d.csv", "image,caption\n"))
-    assert "not 'picture,caption'" in fails(load_captions, put(tmp_path, "e.csv", "picture,caption\na.jpg,A dog.\n"))
+    assert "nothing in it names pictures" in fails(load_captions, put(tmp_path, "e.csv", "scene,caption\na.jpg,A dog.\n"))
+    assert load_captions(tmp_path/"e.csv", key="scene").names == ["a.jpg"]
 
 
 def test_coco_without_file_names_goes_by_id(tmp_path):
@@ -188,17 +189,17 @@ def test_empty_captions_are_left_out_and_counted(tmp_path):
 
 def test_what_is_no_caption_is_named(tmp_path):
     assert "line 2: expected image.jpg#0" in fails(load_captions, put(tmp_path, "a.token", "a.jpg#0\tA dog.\nA cat.\n"))
-    assert "line 1: expected image.jpg| 0|" in fails(load_captions, put(tmp_path, "a.csv", "a.jpg,0,A dog.\n"))
-    assert "line 1: expected headings" in fails(load_captions, put(tmp_path, "a.tsv", "a dog\thttps://example.org/a.jpg\n"))
-    assert "neither annotations of COCO" in fails(load_captions, put(tmp_path, "a.json", "[1]"))
+    assert "a table without a heading that names texts" in fails(load_captions, put(tmp_path, "a.csv", "a.jpg,0,A dog.\n"))
+    assert "a table without a heading that names texts" in fails(load_captions, put(tmp_path, "a.tsv", "a dog\thttps://example.org/a.jpg\n"))
+    assert "expected texts or records, and number 1 is int" in fails(load_captions, put(tmp_path, "a.json", "[1]"))
     assert "not JSON" in fails(load_captions, put(tmp_path, "b.json", "{"))
     assert "annotation 1: needs image_id and caption" in fails(load_captions, put(tmp_path, "c.json", '{"annotations": [{"id": 1}]}'))
     assert "image 1: needs filename, sentences and split" in fails(load_captions, put(tmp_path, "d.json", '{"images": [{"id": 1}]}'))
     assert "1: expected a caption, not 3" in fails(load_captions, put(tmp_path, "e.json", '{"annotations": [{"image_id": 1, "caption": 3}]}'))
-    assert "line 1: needs captions and a file_name" in fails(load_captions, put(tmp_path, "f.jsonl", '{"id": 1}\n'))
+    assert "line 1: no text in it that is known by its name; it has id" in fails(load_captions, put(tmp_path, "f.jsonl", '{"id": 1}\n'))
     assert "it is empty" in fails(load_captions, put(tmp_path, "g.jsonl", ""))
-    assert "unknown format" in fails(load_captions, put(tmp_path, "g.txt", "hello"))
-    assert "no such file" in fails(load_captions, tmp_path/"gone.xml")
+    assert "nothing in it names pictures" in fails(load_captions, put(tmp_path, "g.txt", "hello"))
+    assert "No such file" in fails(load_captions, tmp_path/"gone.xml")
     assert "cannot read" in fails(load_captions, tmp_path/"gone.json")
 
 
@@ -207,9 +208,9 @@ KARPATHY = {"filename": "a.jpg", "split": "val", "sentences": [{"raw": "A dog."}
 
 @pytest.mark.parametrize("held, said", [
     (coco(images=[1, 2]), "image 1: expected an object with an id, not 1"), (coco(images=None), "expected a list of images, not None"),
-    (coco(images=[{"id": [1], "file_name": "a.jpg"}]), "image 1: expected an id, not [1]"),
+    (coco(images=[{"id": [1], "file_name": "a.jpg"}]), "image 1: an id is a text or a number, not [1]"),
     (coco(images=[{"id": 5, "file_name": ["a"]}]), "image 1: expected a file_name, not ['a']"),
-    ({"annotations": [{"image_id": [1], "caption": "a"}]}, "annotation 1: expected an image_id, not [1]"),
+    ({"annotations": [{"image_id": [1], "caption": "a"}]}, "annotation 1: an id is a text or a number, not [1]"),
     ({"images": [KARPATHY | {"sentences": ["A dog."]}]}, "image 1, sentence 1: expected an object with a raw text or a list of tokens, not 'A dog.'"),
     ({"images": [KARPATHY | {"sentences": [{"tokens": [1]}]}]}, "image 1, sentence 1: expected an object"),
     ({"images": [KARPATHY | {"sentences": None}]}, "image 1: expected a list of sentences, not None"),
@@ -219,10 +220,13 @@ def test_a_malformed_record_is_named(tmp_path, held, said):
     assert said in fails(load_captions, put(tmp_path, "x.json", json.dumps(held)))
 
 
+def test_a_caption_with_a_list_for_its_id_is_named(tmp_path):
+    assert "line 1: an id is a text or a number, not [1]" in fails(load_captions, put(tmp_path, "x.jsonl", json.dumps({"image_id": [1], "captions": ["a"]})))
+
+
 @pytest.mark.parametrize("row, said", [({"image_id": [1], "captions": ["a"]}, "line 1: expected a name, not [1]"),
                                        ({"id": 1, "captions": ["a"], "split": None}, "line 1: expected the name of a split, not None")])
 def test_a_malformed_object_is_named(tmp_path, row, said):
-    assert said in fails(load_captions, put(tmp_path, "x.jsonl", json.dumps(row)))
     pair = {"id": row.get("image_id", 1), "de": "a", "en": "b", "split": row.get("split", "train")}
     assert said in fails(load_parallel, put(tmp_path, "y.jsonl", json.dumps(pair)))
 

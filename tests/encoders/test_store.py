@@ -13,7 +13,7 @@ from PIL import Image
 from commands import HUNG, elsewhere, started
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, load_images
-from invariant_metrics.data.texts import load_texts
+from invariant_metrics.data.text_sides import load_texts
 from invariant_metrics.encoders.encoder import Encoder, FasterEncoder, Preprocess, get_encoder
 from invariant_metrics.files import digest
 from invariant_metrics.metrics.metric import get_metric

@@ -13,7 +13,7 @@ from PIL import Image
 from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.items import Images, align_items, load_images, sources_of
-from invariant_metrics.data.texts import check_sides, load_references, load_texts
+from invariant_metrics.data.text_sides import check_sides, load_references, load_texts
 from invariant_metrics.metrics.metric import TextMetric, get_metric
 from invariant_metrics.metrics.ngram import corpus_bleu
 from invariant_metrics.scoring.score import score
