@@ -78,7 +78,8 @@ def _lpips_distance(pred: Tensor,      # (N, 3, H, W) in [0, 1]
     if min(h, w) < least:
         raise InputError(f"lpips-{module.pnet_type} needs sides of {least} pixels at least, not {h} × {w}")
     images = max(1, RUN//(h*w)) # of one run
-    runs = zip(pred.split(images), target.split(images))
+    place = next(module.parameters()).device
+    runs = zip(pred.to(place).split(images), target.to(place).split(images))
     return torch.cat([module(p, t, normalize=True).flatten() for p, t in runs])
 
 # %% ../../nbs/metrics/130_lpips.ipynb #a2b879ac

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..core import (InputError, Interval, Score, Signature, is_tensor, lazy_import, progress,
                                     rng, unknown)
-from ..metrics.metric import Estimate, ItemMetric, Metric, Rows, declared_range
+from ..metrics.metric import (Estimate, ItemMetric, Metric, Rows,
+                                              declared_range, full_precision)
 from ..metrics.estimate import influence_variance, near_copies, standard_error
 from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
                                      normal_interval, student_interval)
@@ -290,6 +291,7 @@ def _inside_range(metric: Metric, score: Score) -> Score:
 def _base_weights(rows: Rows, weights): # for both sides
     return weights if weights is None or rows.matched else (weights, np.ones(len(rows.target)))
 
+@full_precision()
 def score_rows(
     metric: Metric,
     rows: Rows,
@@ -354,6 +356,7 @@ def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool,
     return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, confidence=confidence,
                           difference=what)
 
+@full_precision()
 def paired_difference(
     metric: Metric,
     rows_a: Rows,
@@ -412,6 +415,7 @@ def shuffle_sides(
     return np.concatenate([1 - swap, swap], axis=1)
 
 # %% ../../nbs/scoring/10_inference.ipynb #dc93d086
+@full_precision()
 def permutation_test(metric: Metric,                    # a distance between sets
                      rows: Rows,
                      *, reps: int = 999,                # random relabelings

@@ -222,7 +222,40 @@ def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
     m.close(shards[0].compute(), metric.statistic(rows(name, "light")))
     assert shards[0].higher_is_better == metric.higher_is_better and shards[0].score(reps=10).n == len(m)
     shards[0].reset(); shards[0].update(m.same, m.target)
-    m.close(shards[0].compute(), metric.statistic(rows(name, "same")))
+    m.close(shards[0].compute(), score(m.same, m.target, [metric], ci=False)[metric.name].value) # of equal sets 0, also without bias
+
+
+TYPES = {"half": lambda p, t: (p.half(), t.half()), "bfloat16 and double": lambda p, t: (p.bfloat16(), t.double().numpy()),
+         "bytes, channels last": lambda p, t: ((255*p).round().byte().movedim(1, -1), (255*t).round().byte().movedim(1, -1).numpy())}
+
+
+def test_torchmetrics_class_equals_score_in_every_type_and_under_autocast(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    metric, m = built(name), material(name)
+    close = dict(rel=1e-5, abs=1e-7) if name in IMAGES else dict(rel=1e-6, abs=1e-9)
+    for number, sides in enumerate(TYPES.values() if name in IMAGES else [lambda p, t: (p, t)]):
+        pred, target = sides(m.light, m.target)
+        expected, batched = score(pred, target, [metric], ci=number == 0)[metric.name], TorchMetric(metric)
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            for i in range(0, len(m), 15): batched.update(pred[i:i + 15], target[i:i + 15])
+            assert float(batched.compute()) == pytest.approx(expected.value, **close)
+            if number: continue
+            found, inside = batched.score(), score(pred, target, [metric], ci=False)[metric.name]
+        assert found.value == pytest.approx(expected.value, **close) and inside.value == pytest.approx(expected.value, **close)
+        assert found.n == expected.n and (found.ci is None) == (expected.ci is None)
+        if expected.ci: assert (found.ci.low, found.ci.high) == pytest.approx((expected.ci.low, expected.ci.high), rel=1e-3, abs=1e-5)
+
+
+def test_torchmetrics_class_counts_a_named_item_once(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    metric, m = built(name), material(name)
+    names, ranks = [f"{i}.png" for i in range(len(m))], [TorchMetric(metric) for _ in range(2)]
+    for rank, part in zip(ranks, ([*range(0, len(m), 2)], [*range(1, len(m), 2), 0])): # the second is padded with the first item
+        for some in (part[:5], part[5:]): rank.update(taken(m.light, some), taken(m.target, some), names=[names[i] for i in some])
+    ranks[0].merge_state(ranks[1])
+    found = ranks[0].score(reps=10)
+    m.close(found.value, metric.statistic(rows(name, "light")))
+    assert found.n == len(m) and [n.code for n in found.notes].count("repeated-items") == 1
 
 
 @pytest.mark.parametrize("name", [n for n in IMAGES if n not in ELSEWHERE])
