@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric',
            'where_float64_is', 'ItemMetric', 'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items',
-           'full_precision', 'extract', 'MetricRegistry', 'metric_factory', 'encoder_rows', 'get_metric', 'pixels',
-           'pixel_metric', 'set_metric', 'metric_card', 'declared_range', 'metric_cards', 'metric_homes',
-           'takes_encoder', 'weight_names', 'weights_of']
+           'text_tokenizer', 'full_precision', 'extract', 'MetricRegistry', 'metric_factory', 'encoder_rows',
+           'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card', 'declared_range', 'metric_cards',
+           'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -26,6 +26,7 @@ import numpy as np
 
 from ..core import (SEEDS, Between, InputError, Registry, Signature, checked_options,
                                     is_tensor, lazy_import, unknown)
+from ..data.text_notes import text_counts, text_notes
 from ..data.texts import check_sides, load_texts
 from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
 from ..files import assets_folder, file_sha256
@@ -304,21 +305,31 @@ def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str,
                      + ", ".join(labels))
 
 # %% ../../nbs/metrics/000_metric.ipynb #ed967dd1
+def text_tokenizer(metric: Metric) -> str: # its name in the signature; "words" for runs between blanks
+    "How a metric of texts finds words, as `text_counts` wants it; empty if it looks for none."
+    between_blanks = "words" if metric.name in ("ter", "chrf++") else ""
+    return dict(metric.signature.items).get("tokenizer", between_blanks)
+
 def _text_rows(
     metrics: Sequence[TextMetric], pred, target, source, names: Sequence[str] | None
 ) -> dict[str, Rows]:
     if target is None: pred = load_texts(pred, alone=True).items
     else: pred, target = check_sides(pred, target)
-    of_phi = {} # phi_key -> what phi returned
+    of_phi = {}   # phi_key -> what phi returned
+    of_texts = {} # tokenizer -> notes
     out = {}
     for m in metrics:
         if m.phi_key not in of_phi: of_phi[m.phi_key] = m.phi(pred, target if m.compares else None, source)
         result = of_phi[m.phi_key]
         values = m.checked_arrays(m.compare(result), len(pred))
         _check_finite(m, values, "values", names)
-        notes = m.notes(result) if m.notes else None
+        tokenizer = text_tokenizer(m), m.compares
+        if tokenizer not in of_texts:
+            counts = text_counts(pred, target if m.compares else None, tokenizer[0])
+            of_texts[tokenizer] = text_notes(counts, tokenizer[0])
+        notes = (*of_texts[tokenizer], *(m.notes(result) or () if m.notes else ()))
         deviation = m.deviation(result) if m.deviation else None
-        out[m.name] = Rows(values, notes=tuple(notes or ()), deviation=deviation)
+        out[m.name] = Rows(values, notes=notes, deviation=deviation)
     return out
 
 # %% ../../nbs/metrics/000_metric.ipynb #72e1f55b

@@ -24,9 +24,11 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from ..core import InputError, Note, Score, few, torch_rng
 from ..files import digest
 from ..data.items import as_images
+from ..data.text_notes import TEXT_CODES, text_counts, text_notes
 from ..data.texts import check_sides, id_text, load_texts
 from ..metrics.metric import ItemMetric, Metric, Rows, SetMetric, TextMetric, extract
-from ..metrics.metric import check_items, full_precision, get_metric, where_float64_is
+from ..metrics.metric import check_items, full_precision, get_metric, text_tokenizer
+from ..metrics.metric import where_float64_is
 from ..metrics.gaussian import BLOCK, GaussianStats, Moments
 from .inference import estimate_score, score_rows
 from .score import repeated_items, same_items
@@ -212,7 +214,10 @@ class TorchMetric(torchmetrics.Metric):
             rows = extract([self.metric], pred, target, source, batch=max(len(pred), 1),
                            names=names)[self.metric.name]
             if isinstance(self.metric, TextMetric):
-                told["notes"] = [[note, Note(note).code] for note in rows.notes]
+                told["notes"] = [[note, note.code] for note in map(Note, rows.notes)
+                                 if note.code not in TEXT_CODES]
+                told["counts"] = text_counts(pred, target if self.metric.compares else None,
+                                             text_tokenizer(self.metric))
             if rows.deviation is not None: told["deviation"] = torch.as_tensor(rows.deviation).tolist()
             for side, part in enumerate((rows.pred, rows.target)):
                 if part is None: continue
@@ -298,6 +303,7 @@ def _all_told(self: TorchMetric) -> dict[str, list]: # what is known of all batc
     return {"names": _joined([batch["names"] for batch in told]),
             "deviation": _joined([batch.get("deviation") for batch in told]),
             "notes": _told_of_batches(told),
+            "counts": sum((Counter(batch.get("counts", {})) for batch in told), Counter()),
             "texts": [side("texts", k) for k in range(3)], "digests": [side("digests", k) for k in range(3)]}
 
 _MOST_BATCHES = 3 # whose own notes are shown
@@ -354,7 +360,8 @@ def rows(self: TorchMetric) -> Rows:
     else:
         states = [self._state(name) for name in self._rows]
         pred, target = (chosen(torch.cat(state).cpu()) if sum(map(len, state)) else None for state in states)
-        notes = told["notes"]
+        tokenizer = text_tokenizer(self.metric)
+        notes = (*text_notes(told["counts"], tokenizer), *told["notes"])
         of_rows = isinstance(self.metric, ItemMetric) and not isinstance(self.metric, TextMetric)
         if of_rows and self.metric.notes: notes = self.metric.notes(pred)
         deviation = told["deviation"] and torch.tensor(chosen(told["deviation"]), dtype=torch.float64)
