@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature, unknown
+from ..core import InputError, Note, Signature, unknown
 from ..encoders.image_text import LONG, ImageText, image_text
 from .metric import metric_factory
 
@@ -58,6 +58,15 @@ class CaptionFeatures(NamedTuple):
     references: list[Tensor] | None   # N of (R, d)
     notes: tuple[str, ...]            # texts that were too long
 
+def _unknown_words(model: ImageText, texts: Sequence[str]) -> tuple[Note, ...]:
+    "A note on the share of words that the tokenizer does not know, where its tokens are words."
+    known = model.tokens.known(texts)
+    if known is None or known.min() == 1: return ()
+    nothing = int((known == 0).sum())
+    note = f"{100*(1 - known.mean()):.0f} % of the words are unknown to {model.name} {model.revision}"
+    if nothing: note += f", all of them in {nothing} of {len(texts)} texts"
+    return (Note(note, "unknown-words"),)
+
 def _encode_captions(model: ImageText,
                     captions: Sequence[str],                     # (N,)
                     references: Sequence[Sequence[str]] | None,  # (N,) one or more of each
@@ -71,10 +80,11 @@ def _encode_captions(model: ImageText,
     vectors, too_long = model.texts([*captions, *flat], prefix, long) # (N + R in all, d), number of texts
     treatment = {"cut": "were cut, the end token kept",
                  "split": "were split, and the vectors of their parts averaged"}.get(long)
-    note = f"{too_long} of {len(vectors)} texts have more than {model.tokens.limit} tokens and {treatment}"
+    note = Note(f"{too_long} of {len(vectors)} texts have more than {model.tokens.limit} tokens and {treatment}",
+                "long-texts")
     refs = None
     if references is not None: refs = [*vectors[len(captions):].split([len(r) for r in references])]
-    notes = (note,) if too_long else ()
+    notes = (*([note] if too_long else []), *_unknown_words(model, [*captions, *flat]))
     return CaptionFeatures(model.images(pictures), vectors[:len(captions)], refs, notes)
 
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547
@@ -117,6 +127,7 @@ _SCENES = "default weights for drawn scenes alone"
 
 def _student_parts(name: str, device: str, weights, *options, **functions) -> dict:
     parts = _parts(name, device, weights, *options, **functions)
+    if weights == "embedded-lclip": parts["name"] = f"{name}-embedded-lclip" # for drawn scenes alone
     encoder = dict(parts["signature"].items)["encoder"]
     if encoder != "lclip":
         raise InputError(f"{name} is defined on an L-CLIP, and {weights} is a {encoder}; "

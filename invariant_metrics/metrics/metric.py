@@ -255,6 +255,7 @@ class SetMetric(Metric):
     estimate: Callable | None = None # (p, t, *, matched, clusters, seed) -> Estimate
     # (GaussianStats, GaussianStats) -> Estimate, for metrics of Gaussian moments
     from_stats: Callable | None = None
+    notes: Callable | None = None # (p, t) -> lines for the reader of the number, by whatever method
 
     @property
     def has_influences(self) -> bool: return self.estimate is not None
@@ -480,6 +481,7 @@ def metric_factory(
         def factory(**options) -> Metric:
             parts = build(**checked_options(f"metric {name}", build, options))
             called = name + (_suffix(options, parts["signature"]) if "published" in card else "")
+            called = parts.pop("name", called)
             if called != name: parts["signature"] = parts["signature"].extended(metric=called)
             return cls(name=called, higher_is_better=higher_is_better, card=factory.card, **parts)
         def _suffix(options: Mapping, signature: Signature) -> str:

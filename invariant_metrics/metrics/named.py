@@ -19,7 +19,7 @@ from ..encoders.weights import get_card
 from .metric import SEEDS, Between, Estimate, encoder_rows, metric_factory
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
-from .mmd import kernel_metric, kid_subsets, mmd_estimate
+from .mmd import kernel_metric, kid_subsets, mmd_estimate, subset_notes
 
 # %% ../../nbs/metrics/260_named.ipynb #a204e5f4
 def _own_encoder(metric: str,     # the metric's name, for messages
@@ -150,7 +150,8 @@ def kid(
     signature = Signature.of(metric="kid", **parts, **Polynomial().parts(), estimator="subsets", **drawing,
                              dtype="float64")
     return dict(**rows, compare=partial(kid_distance, **drawing),
-                estimate=partial(_kid_estimate, drawing=drawing), signature=signature)
+                estimate=partial(_kid_estimate, drawing=drawing), signature=signature,
+                notes=lambda p, t: subset_notes(len(p), len(t), size))
 
 # %% ../../nbs/metrics/260_named.ipynb #1af95602
 @metric_factory("kid-full", "set", higher_is_better=False, measures="KID without drawing: "

@@ -39,7 +39,15 @@ else: # names for signatures; the libraries are imported where they are needed
 def _sorted_rows(x: "Tensor", dtype: "torch.dtype") -> list[bytes]: # −0 is 0
     return sorted(row.tobytes() for row in (x.to(dtype) + 0).numpy())
 
-def _same_content(pred: Side, target: Side) -> bool:
+class _Contents(dict):
+    "Side -> a digest of each of its items, computed once in a comparison; None for moments."
+    def __missing__(self, side: Side) -> list | None:
+        if isinstance(side, Features): found = [hash(row.tobytes()) for row in (side.rows + 0).numpy()]
+        else: found = None if isinstance(side, GaussianStats) else side.fingerprints()
+        self[side] = found
+        return found
+
+def _same_content(pred: Side, target: Side, contents: Mapping) -> bool:
     "Whether both sides hold the same items, features or moments, in whatever order."
     if pred is target: return True
     if isinstance(target, References) and isinstance(pred, Texts): # one reference each, the same
@@ -51,12 +59,12 @@ def _same_content(pred: Side, target: Side) -> bool:
         return (pred.rows.shape == target.rows.shape
                 and _sorted_rows(pred.rows, finer) == _sorted_rows(target.rows, finer))
     if isinstance(pred, GaussianStats): return same_moments(pred, target)
-    return sorted(pred.fingerprints()) == sorted(target.fingerprints())
+    return sorted(contents[pred]) == sorted(contents[target])
 
 # %% ../../nbs/scoring/20_score.ipynb #79936a29
-def _reference_digest(side: Side) -> str:
+def _reference_digest(side: Side, contents: Mapping) -> str:
     "A short name of what a side holds, for signatures: scores against two references cannot be compared."
-    if isinstance(side, (Images, Texts)): return digest(sorted(side.fingerprints()))[:12]
+    if isinstance(side, (Images, Texts)): return digest(sorted(contents[side]))[:12]
     if isinstance(side, Features): return tensors_sha256({"rows": side.rows})[:12]
     return tensors_sha256({"mean": side.mean, "cov": side.cov})[:12]
 
@@ -142,13 +150,24 @@ def same_items(metric: Metric, n: int, notes: Sequence[str] = ()) -> Score:
     return Score(0.0, None, n, False, metric.signature.extended(n=n), notes=(_SAME, *notes))
 
 def repeated_items(content: Sequence, # of each item, such that equal items are equal
+                   where: str = "",   # the side that holds them; empty if all sides repeat
                    hint: str = "",    # what to do
                   ) -> tuple[Note, ...]:
     "A note on items that came more than once."
     again = len(content) - len(set(content))
     if not again: return ()
-    return (Note(f"{again} of {len(content)} items repeat another one, on all sides, and count as items of "
-                 f"their own{hint}", "repeated-items"),)
+    place = f"of {where} repeat another one" if where else "repeat another one, on all sides,"
+    return (Note(f"{again} of {len(content)} items {place} and count as items of their own{hint}",
+                 "repeated-items"),)
+
+def _repeats(metric: Metric, side: Side, found: SideComparison, contents: Mapping) -> tuple[Note, ...]:
+    target = found.target if metric.compares else None
+    if isinstance(metric, SetMetric):
+        sides = [("pred", side)] + ([("target", target)] if target is not None else [])
+        return tuple(note for where, one in sides if contents[one] for note in repeated_items(contents[one], where))
+    source = found.source if metric.card.get("source") else None
+    together = [contents[one] for one in (side, target, source) if one is not None]
+    return repeated_items([*zip(*together)]) if len({*map(len, together)}) == 1 else ()
 
 def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations: int,
                  settings: Mapping) -> Score:
@@ -158,11 +177,11 @@ def _stats_score(metric: Metric, pair: StatsPair, known: Estimate, permutations:
     if asked:
         raise InputError(f"{metric.name}: {' and '.join(asked)} cannot be computed from "
                          "statistics, which hold no samples")
-    if not settings["reps"]: known = Estimate(known.value, notes=("no interval: none was asked for",))
+    if not settings["reps"]: known = Estimate(known.value, notes=(Note("no interval: none was asked for", "not-asked"),))
     n, m = len(pair.pred), len(pair.target) # 0 if it is not known
     score = estimate_score(metric, known, n, m, confidence=settings["confidence"])
     counts = {"n": n or "unknown", "n_target": None if n == m else m or "unknown"}
-    return replace(score, signature=score.signature.extended(**counts))
+    return replace(score, n=n or None, signature=score.signature.extended(**counts))
 
 def _score(metric: Metric, noted: NotedRows, known: Estimate | None, permutations: int,
            settings: Mapping) -> Score:
@@ -195,20 +214,22 @@ def _score_comparison(
 ) -> Scores: # settings of `score_rows`
     "The scores of every system, with the rows they come from."
     rows = comparison_rows(found, extraction)
-    truth = found.target and _reference_digest(found.target)
-    source = found.source and _reference_digest(found.source)
+    contents = _Contents()
+    truth = found.target and _reference_digest(found.target, contents)
+    source = found.source and _reference_digest(found.source, contents)
     scores = {} # system -> metric name -> Score
     known = {}  # system -> metric name -> Estimate, or None
     for s, side in progress(found.systems.items(), desc="comparing", disable=len(found.systems) == 1):
-        same = found.target is not None and _same_content(side, found.target)
+        same = found.target is not None and _same_content(side, found.target, contents)
         known[s] = {m.name: None if isinstance(m, ItemMetric) or same
                     else _known(m, rows[s][m.name], settings) for m in found.metrics}
         scores[s] = _SystemScores()
         for m in found.metrics:
             score = _pair_score(m, rows[s][m.name], same, known[s][m.name], permutations, settings)
+            notes = dict.fromkeys([*score.notes, *_repeats(m, side, found, contents)])
             against = dict(reference=truth if m.compares else None,
                            source=source if m.card.get("source") else None)
-            scores[s][m.name] = replace(score, signature=score.signature.extended(**against))
+            scores[s][m.name] = replace(score, notes=tuple(notes), signature=score.signature.extended(**against))
     names = {s: getattr(side, "names", None) for s, side in found.systems.items()}
     return Scores(scores, found.metrics, rows, known, names, settings)
 

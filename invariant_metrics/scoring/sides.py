@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress
+from ..core import (InputError, Note, Signature, check_source, few, is_tensor,
+                                    lazy_import, progress)
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items,
                                           load_items, matching, sources_of)
 from ..data.texts import TEXT_FILES, References, Texts, load_references
@@ -57,7 +58,7 @@ def _check_origin(metric: Metric, signature: Signature | None, where: str) -> tu
     if metric.encoder is None:
         raise InputError(f"{metric.name} does not compare features of an encoder, "
                          f"and {where} holds features or statistics")
-    if signature is None: return (f"{where} does not say which encoder made it",)
+    if signature is None: return (Note(f"{where} does not say which encoder made it", "unknown-encoder"),)
     made_by = dict(signature.items)
     wanted = dict(Signature.of(**metric.encoder.describe(metric.layer)).items)
     differ = {k: (made_by[k], v) for k, v in wanted.items()
@@ -205,6 +206,7 @@ class SideComparison:
     systems: dict[str, Side]
     target: Side | None = None
     source: Images | Texts | None = None   # what the predictions were made from
+    notes: tuple[Note, ...] = ()           # for all scores of items, and of sets whose items are pairs
 
     @property
     def sides(self) -> list[Side]:
@@ -243,7 +245,7 @@ def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> Side
     common = intersect or skip_bad and found.source is not None and bool(found.source.skipped)
     systems, target, source = align_items([*found.systems.values()], found.target, found.source,
                                           partners=partners, common=common)
-    return SideComparison(found.metrics, dict(zip(found.systems, systems)), target, source)
+    return SideComparison(found.metrics, dict(zip(found.systems, systems)), target, source, found.notes)
 
 def _asked_inputs(metrics: Sequence) -> str:
     "What the sides of a comparison hold, from the metrics' cards, before any metric is built."
@@ -268,6 +270,21 @@ def _suggest_parts(sources: Sequence, metrics: Sequence[Metric], recursive: bool
               file=sys.stderr)
         return
 
+def _order_told(source) -> bool: # of a stream: the next run reads it in the same order
+    batched = getattr(source, "batch_sampler", None)
+    if batched is not None and type(batched).__name__ != "BatchSampler": return False
+    sampler = getattr(source, "sampler", None)
+    if sampler is not None: return type(sampler).__name__ == "SequentialSampler"
+    return hasattr(source, "__getitem__") and hasattr(source, "__len__")
+
+def _stream_notes(given: Mapping, collected: Mapping) -> tuple[Note, ...]: # side -> what was given, and read
+    "A note on streams whose order nothing tells, since items are matched by it."
+    untold = [where for where, source in given.items()
+              if collected[where] is not source and not _order_told(source)]
+    if not untold: return ()
+    return (Note(f"{' and '.join(untold)} came as a stream, whose order cannot be told; items are matched by it",
+                 "order-of-streams"),)
+
 def open_comparison(
     pred,                    # folder, files, array, texts, features, statistics; or a dict of them by system
     target,                  # the same; None for single metrics
@@ -288,11 +305,12 @@ def open_comparison(
     for name, side in [*systems.items(), ("target", target), ("source", source), ("query", query)]:
         check_source(side, str(name) or "pred")
     of = _asked_inputs(metrics)
+    given = {**{s or "pred": x for s, x in systems.items()}, "target": target}
     # a generator can be read once
     systems = {s: collect_items(x, of, s or "pred") for s, x in systems.items()}
     target = collect_items(target, "references" if of == "texts" else of, "target")
-    places = (*(s or "pred" for s in systems), "target")
-    opened = [open_features(x, name) for x, name in zip((*systems.values(), target), places)]
+    collected = dict(zip(given, (*systems.values(), target)))
+    opened = [open_features(x, name) for name, x in collected.items()]
     stand_in = None
     if all(x is not None for x in opened):
         from invariant_metrics.encoders.encoder import GivenFeatures
@@ -317,7 +335,8 @@ def open_comparison(
     if truth is None and target is not None: # metrics of sets see every reference, too
         truth = (_open_side(target, "target", "references") if of_texts
                  else _open_side(target, "target", inputs, **how))
-    found = SideComparison(built, sides, truth, _open_source(source, built, **reading))
+    found = SideComparison(built, sides, truth, _open_source(source, built, **reading),
+                           _stream_notes(given, collected) if truth is not None else ())
     return _match_sides(found, skip_bad, intersect)
 
 # %% ../../nbs/scoring/00_sides.ipynb #9a7f449d
@@ -336,7 +355,7 @@ class NotedRows:
 def _left_out(side: Images | Texts) -> tuple[str, ...]:
     if not side.skipped: return ()
     reasons = few(list(side.skipped.values()), 3)
-    return (f"{len(side.skipped)} items of {side.where} were left out: {reasons}",)
+    return (Note(f"{len(side.skipped)} items of {side.where} were left out: {reasons}", "left-out"),)
 
 def _notes(metric: Metric, side: Side, where: str) -> tuple[str, ...]:
     if isinstance(side, (Features, GaussianStats)): return _check_origin(metric, side.signature, where)
@@ -356,7 +375,9 @@ def _enough(metric: Metric, p: "Tensor", t: "Tensor", where: tuple[str, str]) ->
 
 def _constant(x: "Tensor", where: str) -> tuple[str, ...]:
     fixed = (x == x[0]).all(0).nonzero().flatten().tolist()
-    return (f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",) if fixed else ()
+    if not fixed: return ()
+    return (Note(f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",
+                 "constant-features"),)
 
 # %% ../../nbs/scoring/00_sides.ipynb #c68ee351
 def _set_rows(metric: SetMetric,
@@ -446,7 +467,8 @@ def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]:
     common = [len(set(_names(pred) or ()) & set(_names(target) or ())) for pred in systems.values()]
     if not any(common): return ()
     many = f"{min(common)} to {max(common)}" if len(set(common)) > 1 else common[0]
-    return (f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",)
+    return (Note(f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",
+                 "not-pairs"),)
 
 def comparison_rows(found: SideComparison,
                     extraction: Extraction,
@@ -467,7 +489,8 @@ def comparison_rows(found: SideComparison,
         where = s or _side_name(pred, "pred"), _side_name(target, "target")
         for m in sets:
             rows = _set_rows(m, pred, every if m.compares else None, extraction, where, matched)
-            out[s][m.name] = replace(rows, notes=(*rows.notes, *partly)) if m.compares else rows
+            ordered = found.notes if getattr(rows.rows, "matched", False) else ()
+            out[s][m.name] = replace(rows, notes=(*rows.notes, *partly, *ordered)) if m.compares else rows
     if not items: return out
     paired = next((m.name for m in items if m.compares), "")
     if paired:
@@ -479,6 +502,7 @@ def comparison_rows(found: SideComparison,
     for group in groups:
         made_from = None if found.source is None else sources_of(next(iter(group.values())), found.source)
         for s, by in _item_rows(group, target if paired else None, items, extraction.batch, made_from).items():
-            notes = _notes(items[0], systems[s], s or "pred") + (_left_out(target) if paired else ())
+            notes = _notes(items[0], systems[s], s or "pred")
+            if paired: notes = (*notes, *_left_out(target), *found.notes)
             out[s] |= {name: NotedRows(rows, notes) for name, rows in by.items()}
     return out

@@ -367,10 +367,11 @@ def rows(self: TorchMetric) -> Rows:
         deviation = told["deviation"] and torch.tensor(chosen(told["deviation"]), dtype=torch.float64)
         rows = Rows(pred, target, target is None or len(pred) == len(target), notes, deviation)
     if keep is not None: return replace(rows, notes=(*rows.notes, *_counted_once(told, keep)))
-    pairs = isinstance(self.metric, ItemMetric) or rows.target is not None and rows.matched
-    seen = filter(None, told["digests"] if pairs else told["digests"][:1])
     hint = "; if a distributed loader repeats them, give names: update(…, names=…)"
-    return replace(rows, notes=(*rows.notes, *repeated_items([*zip(*seen)], hint)))
+    sides = [(where, side) for where, side in zip(("pred", "target", "source"), told["digests"]) if side]
+    if isinstance(self.metric, ItemMetric): sides = [("", [*zip(*(side for _, side in sides))])]
+    repeats = [note for where, side in sides for note in repeated_items(side, where, hint)]
+    return replace(rows, notes=(*rows.notes, *repeats))
 
 # %% ../../nbs/scoring/50_torch_metric.ipynb #86656311
 @patch
