@@ -90,7 +90,6 @@ def _encode_captions(model: ImageText,
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547
 _CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", published="clip-vit-b-32",
              cite="Hessel et al. 2021")
-_UNVERIFIED = "unverified: no published checkpoint was run"
 
 def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str, **functions) -> dict:
     if long not in LONG: raise unknown("way with long captions", long, LONG)
@@ -103,7 +102,7 @@ def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str,
 def _fit(made: CaptionFeatures) -> Tensor: return clip_scores(made.images, made.captions)
 
 @metric_factory("clipscore", "single", higher_is_better=True, measures="how well a caption fits its "
-                f"picture, no references; {_UNVERIFIED}", range="[0, 2.5], above 1 is rare", **_CARD)
+                "picture, no references", range="[0, 2.5], above 1 is rare", **_CARD)
 def clipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
               resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "CLIPScore on any CLIP (Hessel et al. 2021); the table above explains the options."
@@ -114,7 +113,7 @@ def _fit_all(made: CaptionFeatures) -> Tensor:
     return harmonic_mean(_fit(made), reference_scores(made.captions, made.references))
 
 @metric_factory("refclipscore", "paired", higher_is_better=True,
-                measures=f"how well a caption fits its picture and its closest reference; {_UNVERIFIED}",
+                measures="how well a caption fits its picture and its closest reference",
                 range="[0, 1.43], above 1 is rare", target="references", **_CARD)
 def refclipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
                  resize: str = "tensor", prefix: str = PREFIX) -> dict:

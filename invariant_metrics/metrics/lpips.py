@@ -18,7 +18,7 @@ from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
 from ..encoders.weights import Place, get_card, read_tensors, resolve
 from .metric import (SEEDS, Metric, get_metric, metric_card, metric_factory, metrics,
-                                            pixels)
+                                              pixels, unverified)
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a
 # network -> its weights card, smallest side of an image in pixels
@@ -109,5 +109,6 @@ def _lpips_default(**options) -> Metric:
     return get_metric("lpips-alex", **options)
 
 _lpips_default.card = {**metric_card(metrics["lpips-alex"]), "name": "lpips", "measures": "lpips-alex, "
-                      "which is what the lpips library takes where no network is named"}
+                      "which is what the lpips library takes where no network is named"
+                       + unverified("alexnet")}
 metrics.add("lpips", _lpips_default);

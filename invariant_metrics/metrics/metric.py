@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric',
            'where_float64_is', 'ItemMetric', 'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items',
-           'text_tokenizer', 'full_precision', 'extract', 'MetricRegistry', 'metric_factory', 'encoder_rows',
-           'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card', 'declared_range', 'metric_cards',
-           'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
+           'text_tokenizer', 'full_precision', 'extract', 'MetricRegistry', 'unverified', 'metric_factory',
+           'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card', 'declared_range',
+           'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -459,11 +459,20 @@ def _network_suffix(told: Mapping,        # encoder and weights, as the signatur
     if random or revision == "unstated": return random
     of_card = card.revision if card.source == "hub" else card.sha256
     if revision == of_card[:12]: return ""
-    if weights is None: return f"-{revision}"
+    known = next((name for name, other in all_cards().items()
+                  if other.revision and other.revision[:12] == revision and other.source != "embedded"), None)
+    if known: return f"-{known}"
+    if not isinstance(weights, (str, Path)): return f"-{revision}" # none were named, or a network was given
     if _is_copy(weights, card): return ""
     return "-" + re.sub(r"[^\w.-]+", "-", resolve(weights).name.partition("@")[0].rpartition("/")[2])
 
 # %% ../../nbs/metrics/000_metric.ipynb #46773f79
+def unverified(published: str, # the card of the weights on which a metric was published
+              ) -> str:        # empty for weights that come with this package
+    "What the card of a metric says of weights that were never run here, for the end of `measures`."
+    own = published in all_cards() and get_card(published).source in ("embedded", "package")
+    return "" if own else f"; unverified: {published} was never run here"
+
 KINDS = {"paired": PairedMetric, "single": SingleMetric, "set": SetMetric}
 
 def metric_factory(
@@ -475,6 +484,7 @@ def metric_factory(
     "Registers a function of options that returns a metric's parts; the result builds the metric."
     if kind not in KINDS: raise InputError(f"metric {name}: kind {kind!r} is none of {', '.join(KINDS)}")
     cls = KINDS[kind]
+    if "published" in card: card["measures"] += unverified(card["published"])
     if kind != "set" and card.get("inputs") == "texts": cls = partial(TextMetric, compares=kind == "paired")
     def wrap(build):
         @wraps(build)
