@@ -22,16 +22,17 @@ def _is_joined(text: str) -> bool: # words are not divided by blanks
     return letters > 0 and 2*len(_JOINED.findall(text)) > letters
 
 # %% ../../nbs/data/140_text_notes.ipynb #4ffe925c
-_TOKENIZED = re.compile(r"\S [.,](?: |$)|@-@|&apos;|&quot;| n't\b|-lrb-", re.IGNORECASE)
-_WORDS = re.compile("[a-z0-9]")
+_TOKENIZED = (" . ", " , ", " n't", "@-@", "&apos;", "&quot;", "-LRB-", "-lrb-")
+_WORDS = re.compile("[A-Za-z0-9]")
 
-def _looks_tokenized(text: str) -> bool: return bool(_TOKENIZED.search(text))
+def _looks_tokenized(text: str) -> bool:
+    return text.endswith((" .", " ,")) or any(mark in text for mark in _TOKENIZED)
 
 def _is_foreign(text: str) -> bool: # more letters beyond a–z than in it
     return not text.isascii() and sum(2*(c.isascii()) - 1 for c in text if c.isalpha()) < 0
 
 def _out_of_reach(text: str) -> bool: # of words that are runs of a–z and 0–9
-    return bool(text.strip()) and not _WORDS.search(text.lower())
+    return bool(text.strip()) and not _WORDS.search(text)
 
 # %% ../../nbs/data/140_text_notes.ipynb #0f7db4b3
 # tokenizers for which a run between blanks is a word, or nearly; "" for metrics without one
