@@ -28,6 +28,11 @@ _WORDS = re.compile("[A-Za-z0-9]")
 def _looks_tokenized(text: str) -> bool:
     return text.endswith((" .", " ,")) or any(mark in text for mark in _TOKENIZED)
 
+def _count_tokenized(texts: Sequence[str]) -> int:
+    everything = "\n".join(texts) # in most corpora there is none, and one look is enough
+    if not any(mark in everything for mark in (" .", " ,", *_TOKENIZED)): return 0
+    return sum(map(_looks_tokenized, texts))
+
 def _is_foreign(text: str) -> bool: # more letters beyond a–z than in it
     return not text.isascii() and sum(2*(c.isascii()) - 1 for c in text if c.isalpha()) < 0
 
@@ -56,8 +61,8 @@ def text_counts(pred: Sequence[str],
         found["few-words"] = sum(any(map(_is_foreign, texts)) for texts in every) - found["no-words"]
         found["joined"] = sum(any(map(_is_joined, texts)) for texts in every)
     if tokenizer in _PLAIN:
-        found["tokenized-predictions"] = sum(map(_looks_tokenized, pred))
-        found["tokenized-references"] = sum(_looks_tokenized(ref) for _, *refs in every for ref in refs)
+        found["tokenized-predictions"] = _count_tokenized(pred)
+        found["tokenized-references"] = _count_tokenized([ref for _, *refs in every for ref in refs])
     return +found
 
 # %% ../../nbs/data/140_text_notes.ipynb #487e151d
