@@ -60,7 +60,7 @@ def imagine_table_command(
     # metrics with commas, or the metrics of a task: translation, summarization or continuation
     metrics: list[str] = ("translation",),
     # compare each text with what it was made from, instead of references: for metrics that need none
-    source: bool = False,
+    from_source: bool = False,
     weights: list[str] = (),
     generator_weights: str | None = None,
     judge: str = "embedded-clip",
@@ -71,11 +71,11 @@ def imagine_table_command(
     from invariant_metrics.encoders.weights import WeightChoice
     from invariant_metrics.imagine.real_texts import judged_pairs
     said = load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {}))
-    found = judged_pairs(said, items, seed, "source" if source else "references")
+    found = judged_pairs(said, items, seed, "source" if from_source else "references")
     chosen = {"judge": judge, **WeightChoice.of(list(weights) or None).by_name().named}
     if generator_weights: chosen["generator"] = generator_weights
-    sides = {"source": list(found["source"])} if source else {}
-    table = call(list(found["output"]), None if source else list(found["references"]),
+    sides = {"source": list(found["source"])} if from_source else {}
+    table = call(list(found["output"]), None if from_source else list(found["references"]),
                  found["score"].to_numpy(), ",".join(metrics), weights=chosen,
                  statistic=statistic.replace("-", "_"), group=list(found["group"]), **sides)
     printed = table.printed().rename_axis("metric").reset_index()

@@ -203,7 +203,7 @@ def test_the_command_takes_weights_by_name_and_compares_with_sources(tmp_path, c
         return (json.loads(out)["result"], err) if code == 0 else (None, err)
     found, _ = table("--metrics", "bertscore,rouge-l", "--weights", "bertscore=minilm")
     assert {"bertscore-minilm", "rouge-l"} <= {row["metric"] for row in found["table"]} and "bertscore-minilm" in found["signatures"]
-    without, _ = table("--metrics", "distinct-1", "--source")
+    without, _ = table("--metrics", "distinct-1", "--from-source")
     assert "distinct-1" in {row["metric"] for row in without["table"]}
-    assert "compares with a target" in table("--metrics", "rouge-l", "--source")[1]
+    assert "compares with a target" in table("--metrics", "rouge-l", "--from-source")[1]
     assert "weights has no effect on rouge-l" in table("--metrics", "rouge-l", "--weights", "bleurt=minilm")[1]
