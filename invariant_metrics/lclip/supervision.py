@@ -398,8 +398,9 @@ def supervise(
     out: str | Path,                           # the run folder
     # captions of your pictures, a file or a folder with one; default the package's scenes
     data: str | Path | None = None,
-    # the CLIP that supervises: a card, a folder, organization/model@commit
-    judge: str | Path = "embedded-lclip",
+    # the CLIP that supervises: a card, a folder, organization/model@commit; default embedded-lclip, which
+    # knows the package's scenes and no others
+    judge: str | Path | None = None,
     clip_weight: float = 0.5,  # share of the CLIP in the reward: 0 is CIDEr-D alone, 1 the CLIP alone
     references: bool = False,  # reward with RefCLIPScore (Eq. 4) instead of CLIPScore (Eq. 3)
     # mix the rewards as they are, or each divided by its deviation on references
@@ -419,8 +420,11 @@ def supervise(
     if scales not in SCALES: raise unknown("scale of rewards", scales, SCALES)
     if region_features and not data:
         raise InputError("--region-features are those of your own pictures; give their captions as --data")
+    if data and judge is None:
+        raise InputError("--data needs a --judge that knows your pictures: the default, embedded-lclip, has "
+                         "learned drawn scenes alone; name a CLIP or a student, e.g. --judge clip-vit-b-32")
     chosen = _recipe(recipe, model)
-    clip = image_text(judge, device)
+    clip = image_text(judge or "embedded-lclip", device)
     settings = {"data": data_identity(data, recursive=True, files=True), "judge": clip.describe(),
                 "clip_weight": clip_weight, "references": references, "scales": scales,
                 "recipe": asdict(chosen), "regions": region_features and str(region_features), "seed": seed}

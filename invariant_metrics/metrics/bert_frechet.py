@@ -64,6 +64,7 @@ def _text_rows(name: str,             # of the metric
 _CARD = dict(range="[0, ∞)", inputs="texts")
 
 @metric_factory("fbd", "set", higher_is_better=False, weights="roberta-base, minilm, or a folder",
+                published="roberta-base",
                 cite="Xiang et al. 2021", **_CARD,
                 measures="squared Fréchet distance of (query, text) vectors: last layer, first token")
 def fbd(weights="roberta-base", # card, folder, organization/model@commit, or a TextEncoder to use again
@@ -75,6 +76,7 @@ def fbd(weights="roberta-base", # card, folder, organization/model@commit, or a 
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #14a88c09
 @metric_factory("fbd-4", "set", higher_is_better=False, weights="roberta-base, minilm, or a folder",
+                published="roberta-base",
                 cite="after Xiang et al. 2021", **_CARD, measures="squared Fréchet distance of (query, text) "
                 "vectors: mean of the last four layers, first token")
 def fbd_4(weights="roberta-base", query: bool = False, # as for `fbd`
@@ -177,6 +179,7 @@ def _rooted_estimate(p: Tensor,                # (N, layers*d)
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #a989d335
 @metric_factory("fbd-layers", "set", higher_is_better=False, weights="bert-large-cased, minilm, or a folder",
+                published="bert-large-cased",
                 cite="Montahaei et al. 2019", **_CARD, measures="sum over a third of the layers of the root "
                 "of the Fréchet distance of the texts' first tokens")
 def fbd_layers(weights="bert-large-cased",        # as for `fbd`

@@ -312,7 +312,8 @@ def _bert_scores(pred: Sequence[str],             # (N,) candidates
 
 # %% ../../nbs/metrics/200_bertscore.ipynb #f0d160cd
 _CARD = dict(range="[-1, 1], raw values in practice in [0, 1]", inputs="texts", target="references",
-             weights="roberta-large, minilm, or a folder", cite="Zhang et al. 2020")
+             weights="roberta-large, minilm, or a folder", published="roberta-large",
+             cite="Zhang et al. 2020")
 
 def _idf_mark(idf: bool | Sequence[str]) -> str: # in the signature
     if idf is True: return "references"

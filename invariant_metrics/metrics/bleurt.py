@@ -18,7 +18,7 @@ from ..core import InputError, Signature, progress, unknown
 from ..data.text_sides import check_sides
 from ..encoders.text_encoder import Tokens, padded, runs, text_config, text_place, text_tokens
 from ..encoders.weights import Place, load_pretrained
-from .metric import Between, metric_factory
+from .metric import Between, metric_factory, unverified
 
 # %% ../../nbs/metrics/210_bleurt.ipynb #7d0143be
 _WORKS = "checkpoints that work are BERT-like sequence classifiers with one label, such as bleurt-base-128"
@@ -105,7 +105,7 @@ def _bleurt_scores(pred: Sequence[str],       # (N,) candidates
 # %% ../../nbs/metrics/210_bleurt.ipynb #7cc1a1d0
 @metric_factory("bleurt", "paired", True, range="that of the checkpoint, mostly [-2, 1.5]", inputs="texts",
                 target="references", measures="a trained network's judgment of a candidate beside its "
-                "reference; unverified: no published checkpoint was run",
+                f"reference{unverified('bleurt-base-128')}",
                 weights="bleurt-base-128, or a folder", cite="Sellam et al. 2020")
 def bleurt(
     weights="bleurt-base-128", # card, folder, organization/model@commit: a sequence classifier with one label

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature, unknown
+from ..core import InputError, Note, Signature, unknown
 from ..encoders.image_text import LONG, ImageText, image_text
 from .metric import metric_factory
 
@@ -58,6 +58,15 @@ class CaptionFeatures(NamedTuple):
     references: list[Tensor] | None   # N of (R, d)
     notes: tuple[str, ...]            # texts that were too long
 
+def _unknown_words(model: ImageText, texts: Sequence[str]) -> tuple[Note, ...]:
+    "A note on the share of words that the tokenizer does not know, where its tokens are words."
+    known = model.tokens.known(texts)
+    if known is None or known.min() == 1: return ()
+    nothing = int((known == 0).sum())
+    note = f"{100*(1 - known.mean()):.0f} % of the words are unknown to {model.name} {model.revision}"
+    if nothing: note += f", all of them in {nothing} of {len(texts)} texts"
+    return (Note(note, "unknown-words"),)
+
 def _encode_captions(model: ImageText,
                     captions: Sequence[str],                     # (N,)
                     references: Sequence[Sequence[str]] | None,  # (N,) one or more of each
@@ -71,16 +80,16 @@ def _encode_captions(model: ImageText,
     vectors, too_long = model.texts([*captions, *flat], prefix, long) # (N + R in all, d), number of texts
     treatment = {"cut": "were cut, the end token kept",
                  "split": "were split, and the vectors of their parts averaged"}.get(long)
-    note = f"{too_long} of {len(vectors)} texts have more than {model.tokens.limit} tokens and {treatment}"
+    note = Note(f"{too_long} of {len(vectors)} texts have more than {model.tokens.limit} tokens and {treatment}",
+                "long-texts")
     refs = None
     if references is not None: refs = [*vectors[len(captions):].split([len(r) for r in references])]
-    notes = (note,) if too_long else ()
+    notes = (*([note] if too_long else []), *_unknown_words(model, [*captions, *flat]))
     return CaptionFeatures(model.images(pictures), vectors[:len(captions)], refs, notes)
 
 # %% ../../nbs/metrics/230_caption.ipynb #f62db547
 _CARD = dict(inputs="texts", source="images", weights="clip-vit-b-32", published="clip-vit-b-32",
              cite="Hessel et al. 2021")
-_UNVERIFIED = "unverified: no published checkpoint was run"
 
 def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str, **functions) -> dict:
     if long not in LONG: raise unknown("way with long captions", long, LONG)
@@ -93,7 +102,7 @@ def _parts(name: str, device: str, weights, long: str, resize: str, prefix: str,
 def _fit(made: CaptionFeatures) -> Tensor: return clip_scores(made.images, made.captions)
 
 @metric_factory("clipscore", "single", higher_is_better=True, measures="how well a caption fits its "
-                f"picture, no references; {_UNVERIFIED}", range="[0, 2.5], above 1 is rare", **_CARD)
+                "picture, no references", range="[0, 2.5], above 1 is rare", **_CARD)
 def clipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
               resize: str = "tensor", prefix: str = PREFIX) -> dict:
     "CLIPScore on any CLIP (Hessel et al. 2021); the table above explains the options."
@@ -104,7 +113,7 @@ def _fit_all(made: CaptionFeatures) -> Tensor:
     return harmonic_mean(_fit(made), reference_scores(made.captions, made.references))
 
 @metric_factory("refclipscore", "paired", higher_is_better=True,
-                measures=f"how well a caption fits its picture and its closest reference; {_UNVERIFIED}",
+                measures="how well a caption fits its picture and its closest reference",
                 range="[0, 1.43], above 1 is rare", target="references", **_CARD)
 def refclipscore(device: str = "cpu", weights="clip-vit-b-32", long: str = "refuse",
                  resize: str = "tensor", prefix: str = PREFIX) -> dict:
@@ -117,6 +126,7 @@ _SCENES = "default weights for drawn scenes alone"
 
 def _student_parts(name: str, device: str, weights, *options, **functions) -> dict:
     parts = _parts(name, device, weights, *options, **functions)
+    if weights == "embedded-lclip": parts["name"] = f"{name}-embedded-lclip" # for drawn scenes alone
     encoder = dict(parts["signature"].items)["encoder"]
     if encoder != "lclip":
         raise InputError(f"{name} is defined on an L-CLIP, and {weights} is a {encoder}; "

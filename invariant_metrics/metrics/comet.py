@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..core import InputError, Signature, progress, unknown
 from ..data.text_sides import check_sides, load_texts
-from .metric import Between, metric_factory
+from .metric import Between, metric_factory, unverified
 from .bleurt import POOL
 
 # %% ../../nbs/metrics/220_comet.ipynb #8f12f3c8
@@ -212,8 +212,8 @@ def _comet_scores(pred: Sequence[str],       # (N,) translations
     return torch.stack([POOL[references](x, 0) for x in scorer(triples).split([len(g) for g in groups])])
 
 # %% ../../nbs/metrics/220_comet.ipynb #47b38ba8
-@metric_factory("comet", "paired", True, measures="a trained network's judgment of a translation; "
-                "unverified: no published checkpoint was run", range="that of the checkpoint, about [0, "
+@metric_factory("comet", "paired", True, measures="a trained network's judgment of a translation"
+                f"{unverified('Unbabel/wmt22-comet-da')}", range="that of the checkpoint, about [0, "
                 "1] for wmt22-comet-da", inputs="texts", target="references", source="texts",
                 weights="Unbabel/wmt22-comet-da, in an environment of its own",
                 cite="Rei et al. 2020; Rei et al. 2022")

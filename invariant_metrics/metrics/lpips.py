@@ -18,7 +18,7 @@ from ..encoders.image import fill
 from ..models.colorizer import fixed_seed
 from ..encoders.weights import Place, get_card, read_tensors, resolve
 from .metric import (SEEDS, Metric, get_metric, metric_card, metric_factory, metrics,
-                                            pixels)
+                                              pixels, unverified)
 
 # %% ../../nbs/metrics/130_lpips.ipynb #5ef5582a
 # network -> its weights card, smallest side of an image in pixels
@@ -78,7 +78,8 @@ def _lpips_distance(pred: Tensor,      # (N, 3, H, W) in [0, 1]
     if min(h, w) < least:
         raise InputError(f"lpips-{module.pnet_type} needs sides of {least} pixels at least, not {h} × {w}")
     images = max(1, RUN//(h*w)) # of one run
-    runs = zip(pred.split(images), target.split(images))
+    place = next(module.parameters()).device
+    runs = zip(pred.to(place).split(images), target.to(place).split(images))
     return torch.cat([module(p, t, normalize=True).flatten() for p, t in runs])
 
 # %% ../../nbs/metrics/130_lpips.ipynb #a2b879ac
@@ -108,5 +109,6 @@ def _lpips_default(**options) -> Metric:
     return get_metric("lpips-alex", **options)
 
 _lpips_default.card = {**metric_card(metrics["lpips-alex"]), "name": "lpips", "measures": "lpips-alex, "
-                      "which is what the lpips library takes where no network is named"}
+                      "which is what the lpips library takes where no network is named"
+                       + unverified("alexnet")}
 metrics.add("lpips", _lpips_default);

@@ -20,7 +20,7 @@ from .metric import (SEEDS, Between, Estimate, encoder_rows, metric_factory,
                                               own_encoder)
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
-from .mmd import kernel_metric, kid_subsets, mmd_estimate
+from .mmd import kernel_metric, kid_subsets, mmd_estimate, subset_notes
 
 # %% ../../nbs/metrics/260_named.ipynb #2a4c25bc
 _FID_LAYERS = ("64", "192", "768", "2048")
@@ -129,7 +129,8 @@ def kid(
     signature = Signature.of(metric="kid", **parts, **Polynomial().parts(), estimator="subsets", **drawing,
                              dtype="float64")
     return dict(**rows, compare=partial(kid_distance, **drawing),
-                estimate=partial(_kid_estimate, drawing=drawing), signature=signature)
+                estimate=partial(_kid_estimate, drawing=drawing), signature=signature,
+                notes=lambda p, t: subset_notes(len(p), len(t), size))
 
 # %% ../../nbs/metrics/260_named.ipynb #1af95602
 @metric_factory("kid-full", "set", higher_is_better=False, measures="KID without drawing: "

@@ -94,8 +94,9 @@ def text_metrics(
         if metric.card.get("source") and not source:
             raise InputError(f"{metric.name} needs the {metric.card['source']}; "
                              f"the probe of {task} shows texts only")
-        of_minilm = spec == "violation-paraphrase" and spec not in chosen
-        return paraphrase_from_memory(metric, kept["minilm"]) if of_minilm else metric
+        by_default = isinstance(spec, str) and spec not in chosen # on MiniLM, as the page says
+        if by_default and spec == "violation-paraphrase": return paraphrase_from_memory(metric, kept["minilm"])
+        return replace(metric, name=spec) if by_default and "weights" in own else metric
     found = make_all([partial(make, spec) for spec in specs])
     check_metric_names(found)
     return found

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import (InputError, Interval, Score, Signature, is_tensor, lazy_import, progress,
+from ..core import (InputError, Interval, Note, Score, Signature, is_tensor, lazy_import, progress,
                                     rng, unknown)
-from ..metrics.metric import Estimate, ItemMetric, Metric, Rows, declared_range
+from ..metrics.metric import (Estimate, ItemMetric, Metric, Rows,
+                                              declared_range, full_precision)
 from ..metrics.estimate import influence_variance, near_copies, standard_error
 from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
                                      normal_interval, student_interval)
@@ -290,6 +291,7 @@ def _inside_range(metric: Metric, score: Score) -> Score:
 def _base_weights(rows: Rows, weights): # for both sides
     return weights if weights is None or rows.matched else (weights, np.ones(len(rows.target)))
 
+@full_precision()
 def score_rows(
     metric: Metric,
     rows: Rows,
@@ -307,6 +309,13 @@ def score_rows(
     how = _interval_method(metric, method if reps else None, weights is not None)
     if isinstance(metric, ItemMetric):
         return _item_score(metric, [rows], how, reps, seed, clusters, confidence, weights)
+    score = _set_score(metric, rows, how, reps, seed, clusters, confidence, weights, known)
+    if not metric.notes: return score
+    return replace(score, notes=tuple(dict.fromkeys([*metric.notes(rows.pred, rows.target), *score.notes])))
+
+def _set_score(metric: Metric, rows: Rows, how: str | None, reps: int, seed: int,
+               clusters: Sequence | None, confidence: float, weights: np.ndarray | None,
+               known: Estimate | None) -> Score:
     n_target = None if rows.target is None else len(rows.target)
     if how: _check_enough(metric, rows, clusters)
     found = None # an estimate with a standard error
@@ -321,7 +330,7 @@ def score_rows(
     value = metric.statistic(rows, _base_weights(rows, weights))
     score = Score(value, None, len(rows), metric.higher_is_better,
                   _signature(metric, len(rows), n_target, clusters), notes=rows.notes)
-    if not how: return replace(score, notes=(*rows.notes, "no interval: none was asked for"))
+    if not how: return replace(score, notes=(*rows.notes, Note("no interval: none was asked for", "not-asked")))
     if known is None and metric.has_influences and weights is None:
         known = metric.estimate_rows(rows, seed, clusters)
     draws = metric.replicates(rows, bootstrap_counts(rows, reps, seed, clusters, weights))
@@ -354,6 +363,7 @@ def _influence_difference(metric: Metric, a: Rows, b: Rows, same_items: bool,
     return estimate_score(metric, gap, len(a), len(a.target), clusters=clusters, confidence=confidence,
                           difference=what)
 
+@full_precision()
 def paired_difference(
     metric: Metric,
     rows_a: Rows,
@@ -412,6 +422,7 @@ def shuffle_sides(
     return np.concatenate([1 - swap, swap], axis=1)
 
 # %% ../../nbs/scoring/10_inference.ipynb #dc93d086
+@full_precision()
 def permutation_test(metric: Metric,                    # a distance between sets
                      rows: Rows,
                      *, reps: int = 999,                # random relabelings

@@ -16,7 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core import InputError, Signature, check_source, few, is_tensor, lazy_import, progress
+from ..core import (InputError, Note, Signature, check_source, few, is_tensor,
+                                    lazy_import, progress)
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items, matching,
                                           sources_of)
 from ..data.matching import match_hint, match_names
@@ -60,7 +61,7 @@ def _check_origin(metric: Metric, signature: Signature | None, where: str) -> tu
     if metric.encoder is None:
         raise InputError(f"{metric.name} does not compare features of an encoder, "
                          f"and {where} holds features or statistics")
-    if signature is None: return (f"{where} does not say which encoder made it",)
+    if signature is None: return (Note(f"{where} does not say which encoder made it", "unknown-encoder"),)
     made_by = dict(signature.items)
     wanted = dict(Signature.of(**metric.encoder.describe(metric.layer)).items)
     differ = {k: (made_by[k], v) for k, v in wanted.items()
@@ -213,7 +214,7 @@ class SideComparison:
     systems: dict[str, Side]
     target: Side | None = None
     source: Images | Texts | None = None   # what the predictions were made from
-    notes: tuple[str, ...] = ()            # on how predictions and targets were paired
+    notes: tuple[Note, ...] = ()           # for all scores of items, and of sets whose items are pairs
 
     def choices(self, metric: Metric, system: str) -> dict[str, object]:
         "What was chosen for the reading of the images that a metric looks at, for its signature."
@@ -256,8 +257,8 @@ def _named_alike(found: SideComparison) -> SideComparison: # texts of one item u
     source = found.source if isinstance(found.source, Texts) else None
     needed = any(isinstance(m, ItemMetric) and m.compares for m in found.metrics)
     systems, target, source = name_alike(found.systems, target, source, needed)
-    return SideComparison(found.metrics, systems, found.target if target is None else target,
-                          found.source if source is None else source)
+    return replace(found, systems=systems, target=found.target if target is None else target,
+                   source=found.source if source is None else source)
 
 def _match_sides(found: SideComparison, skip_bad: bool, intersect: bool) -> SideComparison:
     "Without items whose partner was left out; with `intersect`, without those that are not on all sides."
@@ -276,7 +277,8 @@ def _paired_by(found: SideComparison, match: str | None) -> SideComparison: # wi
                          f"{'there are none' if found.target is None else 'the sides hold something else'}")
     if found.target is None or not images: return found
     systems, target, notes = match_names([*found.systems.values()], found.target, match)
-    return replace(found, systems=dict(zip(found.systems, systems)), target=target, notes=notes)
+    return replace(found, systems=dict(zip(found.systems, systems)), target=target,
+                   notes=(*found.notes, *notes))
 
 def _asked_inputs(metrics: Sequence) -> str:
     "What the sides of a comparison hold, from the metrics' cards, before any metric is built."
@@ -300,6 +302,21 @@ def _suggest_parts(sources: Sequence, metrics: Sequence[Metric], recursive: bool
               f"--out part-1.safetensors, …, then score {metric.name} --stats 'part-*.safetensors'",
               file=sys.stderr)
         return
+
+def _order_told(source) -> bool: # of a stream: the next run reads it in the same order
+    batched = getattr(source, "batch_sampler", None)
+    if batched is not None and type(batched).__name__ != "BatchSampler": return False
+    sampler = getattr(source, "sampler", None)
+    if sampler is not None: return type(sampler).__name__ == "SequentialSampler"
+    return hasattr(source, "__getitem__") and hasattr(source, "__len__")
+
+def _stream_notes(given: Mapping, collected: Mapping) -> tuple[Note, ...]: # side -> what was given, and read
+    "A note on streams whose order nothing tells, since items are matched by it."
+    untold = [where for where, source in given.items()
+              if collected[where] is not source and not _order_told(source)]
+    if not untold: return ()
+    return (Note(f"{' and '.join(untold)} came as a stream, whose order cannot be told; items are matched by it",
+                 "order-of-streams"),)
 
 def open_comparison(
     pred,                    # folder, files, array, texts, features, statistics; or a dict of them by system
@@ -325,11 +342,12 @@ def open_comparison(
     for name, side in [*systems.items(), ("target", target), ("source", source), ("query", query)]:
         check_source(side, str(name) or "pred")
     of = _asked_inputs(metrics)
+    given = {**{s or "pred": x for s, x in systems.items()}, "target": target}
     # a generator can be read once
     systems = {s: collect_items(x, of, s or "pred", reading) for s, x in systems.items()}
     target = collect_items(target, "references" if of == "texts" else of, "target", reading)
-    places = (*(s or "pred" for s in systems), "target")
-    opened = [open_features(x, name) for x, name in zip((*systems.values(), target), places)]
+    collected = dict(zip(given, (*systems.values(), target)))
+    opened = [open_features(x, name) for name, x in collected.items()]
     stand_in = None
     # metrics that look at no target have only one side
     if all(x is not None for x in (opened if target is not None else opened[:-1])):
@@ -361,7 +379,8 @@ def open_comparison(
         truth = (_open_side(target, "target", "references", count=count, **named) if of_texts
                  else _open_side(target, "target", inputs, **how))
     origin = _open_source(source, built, named, **how_read)
-    found = _named_alike(SideComparison(built, sides, truth, origin))
+    said = _stream_notes(given, collected) if truth is not None else ()
+    found = _named_alike(SideComparison(built, sides, truth, origin, said))
     return _match_sides(_paired_by(found, match), skip_bad, intersect)
 
 # %% ../../nbs/scoring/00_sides.ipynb #9a7f449d
@@ -378,10 +397,11 @@ class NotedRows:
     notes: tuple[str, ...] = ()
 
 def _left_out(side: Images | Texts) -> tuple[str, ...]:
-    notes = tuple(getattr(side, "notes", ()))
+    notes = tuple(side.notes) if isinstance(side, Texts) else ()
     if not side.skipped: return notes
     reasons = few(list(side.skipped.values()), 3)
-    return (*notes, f"{len(side.skipped)} items of {side.where} were left out: {reasons}")
+    left = Note(f"{len(side.skipped)} items of {side.where} were left out: {reasons}", "left-out")
+    return (*notes, left)
 
 def _done_to(side: Images | Texts) -> tuple[str, ...]: # before it was scored
     return _left_out(side) + (side.notes() if isinstance(side, Images) else ())
@@ -404,7 +424,9 @@ def _enough(metric: Metric, p: "Tensor", t: "Tensor", where: tuple[str, str]) ->
 
 def _constant(x: "Tensor", where: str) -> tuple[str, ...]:
     fixed = (x == x[0]).all(0).nonzero().flatten().tolist()
-    return (f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",) if fixed else ()
+    if not fixed: return ()
+    return (Note(f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",
+                 "constant-features"),)
 
 # %% ../../nbs/scoring/00_sides.ipynb #c68ee351
 def _set_rows(metric: SetMetric,
@@ -494,7 +516,8 @@ def _partly(systems: Mapping[str, Side], target: Side) -> tuple[str, ...]:
     common = [len(set(_names(pred) or ()) & set(_names(target) or ())) for pred in systems.values()]
     if not any(common): return ()
     many = f"{min(common)} to {max(common)}" if len(set(common)) > 1 else common[0]
-    return (f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",)
+    return (Note(f"{many} of {len(target)} names are on both sides, not all; the items are not treated as pairs",
+                 "not-pairs"),)
 
 def _check_paired(pred: Images | Texts, target: Images | Texts, needed_by: str) -> None:
     try: matching(pred, target, needed_by)
@@ -521,7 +544,8 @@ def comparison_rows(found: SideComparison,
         where = s or _side_name(pred, "pred"), _side_name(target, "target")
         for m in sets:
             rows = _set_rows(m, pred, every if m.compares else None, extraction, where, matched)
-            out[s][m.name] = replace(rows, notes=(*rows.notes, *found.notes, *partly)) if m.compares else rows
+            ordered = found.notes if getattr(rows.rows, "matched", False) else ()
+            out[s][m.name] = replace(rows, notes=(*rows.notes, *partly, *ordered)) if m.compares else rows
     if not items: return out
     paired = next((m.name for m in items if m.compares), "")
     if paired:
@@ -534,7 +558,7 @@ def comparison_rows(found: SideComparison,
         made_from = None if found.source is None else sources_of(next(iter(group.values())), found.source)
         for s, by in _item_rows(group, target if paired else None, items, extraction.batch, made_from).items():
             notes = _notes(items[0], systems[s], s or "pred")
-            if paired: notes += _done_to(target) + found.notes
-            if isinstance(found.source, Images): notes += found.source.notes()
+            if paired: notes = (*notes, *_done_to(target), *found.notes)
+            if isinstance(found.source, Images): notes = (*notes, *found.source.notes())
             out[s] |= {name: NotedRows(rows, notes) for name, rows in by.items()}
     return out

@@ -210,7 +210,9 @@ def writer_metrics(
     "The metrics that measure every system of the plan; raises InputError on unknown ones."
     query = plan.task == "translation"
     chosen = weights_of(text_weight_takers(plan), plan.weights, shared=False)
-    sets = [get_metric(name, weights=chosen.get(name, encoder), query=query) for name in ("fbd", "fbd-4")]
+    # all systems of a run are read by one network, which its page names: the plain names tell them apart
+    sets = [replace(get_metric(name, weights=chosen.get(name, encoder), query=query), name=name)
+            for name in ("fbd", "fbd-4")]
     named = [INVARIANT_FORMS.get(i, (i.removesuffix("-weighted"),))[0] for i in plan.invariants]
     judged = dict.fromkeys(i for i in named if i != "paraphrase")
     def violation(i: str) -> Metric:
@@ -220,7 +222,7 @@ def writer_metrics(
     if parts and "fbd" not in chosen: _recall_references(plan.task, encoder, sets[0].phi, parts)
     if chosen_weights("paraphrase", plan.weights) == "embedded":
         violations[-1] = paraphrase_from_memory(violations[-1], encoder, special=False)
-    score = get_metric("bertscore", weights=chosen.get("bertscore", encoder))
+    score = replace(get_metric("bertscore", weights=chosen.get("bertscore", encoder)), name="bertscore")
     ours = [*sets, score, *map(get_metric, _PAIRED[plan.task]), *violations, _WORD_COUNT]
     given = {name: {"weights": chosen[name]} if name in chosen else {} for name in plan.settings["metrics"]}
     more = make_all([partial(get_metric, name, **options) for name, options in given.items()])

@@ -352,7 +352,8 @@ def test_an_embedded_student_is_the_default_and_is_listed_and_verified(home, tmp
     save_embedded_folder("embedded-lclip", home/"student", Card("", "a student", command="invariant-metrics lclip distill"))
     assert {r["name"]: r["present"] for r in list_weights()}["embedded-lclip"] and verify_weights("embedded-lclip")[0]["ok"]
     metric = get_metric("l-clipscore")
-    assert metric.name == "l-clipscore" and dict(metric.signature.items)["weights"] == image_text("embedded-lclip").revision
+    assert metric.name == "l-clipscore-embedded-lclip" == dict(metric.signature.items)["metric"] # not that of a paper
+    assert dict(metric.signature.items)["weights"] == image_text("embedded-lclip").revision
     assert get_encoder("lclip").net.config == student().config
 
 
@@ -371,6 +372,16 @@ def test_embedded_judges_need_no_download_and_tell_a_wrong_noun(name, options):
     metric = get_metric(name, **options)
     true, wrong = (extract([metric], [pair[k] for pair in pairs.values()], source=pictures)[metric.name].pred for k in (0, 1))
     assert len(pairs) >= 20 and (true > wrong).double().mean() >= .8
+
+
+def test_words_of_photographs_are_unknown_to_the_embedded_students():
+    pictures = torch.rand(3, 3, 64, 64)
+    for name, options in (("l-clipscore", {}), ("clipscore", {"weights": "embedded-clip"})):
+        found = extract([metric := get_metric(name, **options)], ["a giraffe on grass", "a red ball", "zebras graze"], source=pictures)
+        note, = [note for note in found[metric.name].notes if note.code == "unknown-words"]
+        assert note.startswith("42 % of the words are unknown to") and note.endswith("all of them in 1 of 3 texts")
+        known = extract([metric], ["a red ball"], source=pictures[:1])[metric.name]
+        assert not known.notes
 
 
 def test_a_run_folder_names_its_student(home, tmp_path):

@@ -291,7 +291,7 @@ def sets():
 def test_squared_distances_against_the_definition(mini, encoder, sets, name, options, layer, query):
     metric = get_metric(name, weights=str(mini[0]), query=query, **options)
     pred, target = [[("is the cat red", t) for t in s] if query else s for s in sets]
-    value = metric.statistic(extract([metric], pred, target)[name])
+    value = metric.statistic(extract([metric], pred, target)[metric.name])
     assert value == pytest.approx(by_numpy(encoder.encode(pred, layer), encoder.encode(target, layer)), rel=1e-6)
     parts = dict(metric.signature.items)
     assert (parts["layer"], parts["query"], parts["form"]) == (layer, "pair" if query else "none", "squared")
@@ -300,7 +300,7 @@ def test_squared_distances_against_the_definition(mini, encoder, sets, name, opt
 @pytest.mark.parametrize("part, indices", [("low", [1]), ("mid", [2, 3]), ("high", [4])])
 def test_the_rooted_sum_against_the_definition(mini, encoder, sets, part, indices):
     metric = get_metric("fbd-layers", weights=str(mini[0]), layers=part)
-    value = metric.statistic(extract([metric], *sets)["fbd-layers"])
+    value = metric.statistic(extract([metric], *sets)[metric.name])
     assert value == pytest.approx(sum(by_numpy(*(encoder.encode(s, f"hidden{i}") for s in sets))**.5 for i in indices), rel=1e-6)
     parts = dict(metric.signature.items)
     assert parts["form"] == "rooted-sum" and parts["layers"] == f"{indices[0]}-{indices[-1]}"
@@ -309,8 +309,8 @@ def test_the_rooted_sum_against_the_definition(mini, encoder, sets, part, indice
 @pytest.mark.parametrize("name", ["fbd", "fbd-4", "fbd-layers"])
 def test_the_contract_of_set_metrics(mini, sets, name):
     metric = get_metric(name, weights=str(mini[0]))
-    rows = extract([metric], *sets)[name]
-    assert metric.statistic(extract([metric], sets[0], sets[0])[name]) == 0
+    rows = extract([metric], *sets)[metric.name]
+    assert metric.statistic(extract([metric], sets[0], sets[0])[metric.name]) == 0
     assert metric.encoder.inputs == "texts" and metric.card["inputs"] == "texts" and not metric.higher_is_better
     assert all(metric.card.get(k) for k in ("measures", "range", "weights", "cite")) and name in {c["name"] for c in metric_cards()}
     value, backwards = (metric.statistic(r) for r in (rows, Rows(rows.target, rows.pred, False)))
@@ -318,11 +318,11 @@ def test_the_contract_of_set_metrics(mini, sets, name):
     draws = bootstrap_counts(rows, 5, seed=3)
     assert np.allclose(metric.replicates(rows, draws), [metric.statistic(rows, (a, b)) for a, b in zip(*draws)], rtol=1e-4)
     twice = np.ones(90); twice[:9] = 2
-    doubled = extract([metric], sets[0] + sets[0][:9], sets[1])[name]
+    doubled = extract([metric], sets[0] + sets[0][:9], sets[1])[metric.name]
     assert metric.statistic(rows, (twice, np.ones(80))) == pytest.approx(metric.statistic(doubled), rel=1e-5)
     score = score_rows(metric, rows, seed=1)
     assert score.corrected < score.value and score.ci.low < score.corrected < score.ci.high
-    again = extract([metric], sets[0], sets[1], batch=7)[name]
+    again = extract([metric], sets[0], sets[1], batch=7)[metric.name]
     assert metric.statistic(again) == pytest.approx(value, rel=1e-5)
 
 
@@ -395,7 +395,7 @@ def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name
     first, second = [r["captions_en"][0] for r in rows[:100]], [r["captions_en"][1] for r in rows[100:]]
     versions = dict(people=second, shuffled=[" ".join(g.permutation(t.split())) for t in second], german=[r["captions_de"][1] for r in rows[100:]])
     metric, cache = get_metric(name, weights=minilm, **options), {}
-    values = {k: metric.statistic(extract([metric], v, first, cache=cache)[name]) for k, v in versions.items()}
+    values = {k: metric.statistic(extract([metric], v, first, cache=cache)[metric.name]) for k, v in versions.items()}
     with capsys.disabled(): print("\n", name, {k: round(v, 3) for k, v in values.items()})
     assert values["people"] < values["shuffled"] and 1.3*values["people"] < values["german"]
 
@@ -407,7 +407,7 @@ def test_captions_of_machines_are_further_than_captions_of_people(minilm, capsys
     clean = lambda k: [(r["references"][0] if k is None else r["candidates"][k]).lower().rstrip(" .") for r in rows]
     metric, cache, scores, target = get_metric("fbd", weights=minilm), {}, {}, clean(None)
     for kind, k in (("human", 0), ("system3", 3)):
-        found = extract([metric], clean(k), target, cache=cache)["fbd"]
+        found = extract([metric], clean(k), target, cache=cache)[metric.name]
         scores[kind] = score_rows(metric, found)
         scores[f"{kind}, halved apart"] = score_rows(metric, Rows(found.pred, found.target, False))
     with capsys.disabled(): print("\n", {k: f"{s.value:.2f}, corrected {s.corrected:.2f} [{s.ci.low:.2f}, {s.ci.high:.2f}]" for k, s in scores.items()})
@@ -425,7 +425,7 @@ def test_queries_tell_translations_of_other_sentences_apart(minilm, capsys):
     left, right, values = {}, {}, {}
     target = [*zip(sources, references)]
     for label, texts in dict(own=outputs, moved=outputs[1:] + outputs[:1]).items():
-        values[label] = (alone.statistic(extract([alone], texts, references, cache=left)["fbd"]),
-                         paired.statistic(extract([paired], [*zip(sources, texts)], target, cache=right)["fbd"]))
+        values[label] = (alone.statistic(extract([alone], texts, references, cache=left)[alone.name]),
+                         paired.statistic(extract([paired], [*zip(sources, texts)], target, cache=right)[paired.name]))
     with capsys.disabled(): print("\n", {k: tuple(round(x, 3) for x in v) for k, v in values.items()})
     assert values["own"][0] == pytest.approx(values["moved"][0], rel=1e-4) and values["moved"][1] > 1.5*values["own"][1]

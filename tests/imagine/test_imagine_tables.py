@@ -188,3 +188,22 @@ def test_the_papers_metrics_are_registered_and_its_numbers_are_as_printed():
     assert values["DUC2004", "ROUGE-1", "text-image"] == 13.45 < values["DUC2004", "ROUGE-1", ""]
     pair = [values["ActivityNet without references", m, ""] == values["ActivityNet", m, ""] for m in ("div-2", "div-3", "div-4", "diversity", "distinct-2")]
     assert all(pair)
+
+
+def test_the_command_takes_weights_by_name_and_compares_with_sources(tmp_path, capsys):
+    import json
+    from invariant_metrics.commands.shell import main
+    said = ["a red ball on a hill", "a blue boat", "a red boat beside a tree and a house", "a ball on a ball"]*3
+    rows = [{"item": str(i), "system": "a", "output": text, "references": [said[i - i % 2]], "source": said[i - i % 4], "score": 5 - i % 2 + .1*i}
+            for i, text in enumerate(said)]
+    (tmp_path/"judged.json").write_text(json.dumps(rows))
+    def table(*words):
+        code = main(["imagine", "table", str(tmp_path/"judged.json"), "--seeds", "2", "--reps", "20", "--json", *words])
+        out, err = capsys.readouterr()
+        return (json.loads(out)["result"], err) if code == 0 else (None, err)
+    found, _ = table("--metrics", "bertscore,rouge-l", "--weights", "bertscore=minilm")
+    assert {"bertscore-minilm", "rouge-l"} <= {row["metric"] for row in found["table"]} and "bertscore-minilm" in found["signatures"]
+    without, _ = table("--metrics", "distinct-1", "--from-source")
+    assert "distinct-1" in {row["metric"] for row in without["table"]}
+    assert "compares with a target" in table("--metrics", "rouge-l", "--from-source")[1]
+    assert "weights has no effect on rouge-l" in table("--metrics", "rouge-l", "--weights", "bleurt=minilm")[1]

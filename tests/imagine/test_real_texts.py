@@ -31,6 +31,10 @@ def test_rows_of_judgments():
     assert rows.output.tolist() == SAID and rows.references[0] == (SAID[4], "x") and rows.score.tolist() == [1, 2, 3, 4, 5] # means of two raters
     assert judged_pairs(judgments(higher_is_better=False)).score.tolist() == [-1, -2, -3, -4, -5]
     assert len(judged_pairs(judgments(), 3)) == 3 and len(judged_pairs(judgments(), 9)) == 5
+    sourced = judgments()
+    sourced = Judgments("sourced", sourced.scores, outputs=sourced.outputs.assign(source=SAID[::-1]))
+    assert judged_pairs(sourced, side="source").source.tolist() == SAID[::-1]
+    with pytest.raises(InputError, match="5 outputs have no source"): judged_pairs(judgments(), side="source")
     bare = judgments()
     with pytest.raises(InputError, match="5 outputs have no references"):
         judged_pairs(Judgments("bare", bare.scores, outputs=bare.outputs.assign(references=[()]*5)))

@@ -1,4 +1,5 @@
 "What every registered metric must do, of images and of texts, and a user's own one as well: the same tests for all."
+import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -7,23 +8,58 @@ import pytest
 import torch
 
 from invariant_metrics.core import InputError, Signature
+from invariant_metrics.encoders.encoder import Encoder, check_rgb
+from invariant_metrics.encoders.inception import InceptionInput
 from invariant_metrics.encoders.weights import list_weights
 from invariant_metrics.metrics.metric import KINDS, ItemMetric, Rows, SetMetric, TextMetric, extract, get_metric, metric_cards, metrics
 from invariant_metrics.scoring.inference import bootstrap_counts, paired_difference, score_rows
 from invariant_metrics.scoring.score import score
+from tiny_networks import save_vision
 
 ELSEWHERE = { # name -> why it is not here
-    **dict.fromkeys(("violation-segformer", "violation-mask2former", "violation-midas", "fid", "fid-pytorch", "fid-clean", "fdd", "kid", "kid-full",
-                     "inception-score", "lpips", "lpips-alex", "lpips-vgg", "lpips-squeeze", "cmmd", "cmmd-unbiased", "cmmd-moments", "bleurt"), "needs hub weights, which no default test has"),
+    "inception-score": "takes Inception's own logits: tests/metrics/test_inception_score.py",
+    "lpips-vgg": "as lpips-alex, on a network that takes long: tests/metrics/test_lpips.py",
+    "bleurt": "a network of random weights judges at random: tests/metrics/test_bleurt.py",
     "ms-ssim": "needs larger images: tests/metrics/test_image_battery.py", "comet": "needs an environment of its own", "meteor-1.5": "needs Java",
     **dict.fromkeys(("clipscore", "refclipscore"), "needs images and texts: tests/metrics/test_caption.py"),
     **dict.fromkeys(("l-clipscore", "refl-clipscore"), "needs images and texts: tests/encoders/test_lclip_networks.py"),
     **dict.fromkeys(("imagine-image", "imagine-text-image"), "its generator draws painted scenes: tests/metrics/test_imagine_scores.py"),
     **dict.fromkeys(("imagine-image-source", "imagine-text-image-source"), "needs sources: tests/metrics/test_imagine_scores.py")}
+
+
+class Unresized(InceptionInput):
+    "Goes by the name of Inception's resize to 299 pixels, which has tests of its own."
+    def __call__(self, rgb):
+        check_rgb(rgb)
+        return rgb
+
+
+class TinyInception(Encoder):
+    "Stands for Inception where its weights would be: a grid of mean colors for its features."
+    def __init__(self, resize: str):
+        super().__init__("inception", "tiny", ("64", "192", "768", "2048", "logits"), Unresized(resize=resize))
+        self.freeze()
+
+    def embed(self, x, layer): return torch.nn.functional.adaptive_avg_pool2d(x, 3).flatten(1)
+
+
+@lru_cache
+def tiny(kind: str) -> str: # the folder
+    folder = tempfile.mkdtemp()
+    save_vision(folder, kind)
+    return folder
+
+
+TINY = { # metrics of weights that are not here, on networks of random weights: name -> options
+    **{n: lambda resize=resize: {"encoder": TinyInception(resize)} for n, resize in
+       {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean", "kid": "tf1", "kid-full": "tf1"}.items()},
+    **dict.fromkeys(("lpips", "lpips-alex", "lpips-squeeze"), lambda: {"untrained": True}),
+    **dict.fromkeys(("cmmd", "cmmd-unbiased", "cmmd-moments"), lambda: {"weights": tiny("clip")}), "fdd": lambda: {"weights": tiny("dinov2")},
+    **{f"violation-{n}": lambda kind=kind: {"weights": tiny(kind)} for n, kind in {"segformer": "segformer", "mask2former": "mask2former", "midas": "dpt"}.items()}}
 MINILM = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")}
 OPTIONS = {**MINILM, **{n: {"runs": 2} for n in metrics.names() if n.startswith("prd-")}} # ten clusterings each time take long
 OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap", "own_metric:center_gap"]
-UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased-embedded", "fd-inf"} # of identical sets not 0 but below it
+UNBIASED = {"mmd", "mmd-poly", "cmmd-unbiased-embedded", "cmmd-unbiased", "kid", "kid-full", "fd-inf"} # of identical sets not 0 but below it
 SATURATED = {"precision", "recall", "coverage"}           # shares that light damage may leave at 1
 PEOPLE = [("a brown dog runs along the beach", "the dog is running on the sand", "a dog at the sea"), ("two children sit on a red bench",),
           ("a cat sleeps on the old couch", "a cat is lying on a couch"), ("a man rides a bicycle down the street", "someone cycles along a road"),
@@ -81,7 +117,7 @@ def material(name: str) -> Material: return texts() if name in TEXTS else images
 
 
 @lru_cache
-def built(name: str): return get_metric(name, **OPTIONS.get(name, {}))
+def built(name: str): return get_metric(name, **(TINY[name]() if name in TINY else OPTIONS.get(name, {})))
 
 
 @lru_cache
@@ -222,7 +258,40 @@ def test_torchmetrics_class_equals_the_function_and_shards_merge(name):
     m.close(shards[0].compute(), metric.statistic(rows(name, "light")))
     assert shards[0].higher_is_better == metric.higher_is_better and shards[0].score(reps=10).n == len(m)
     shards[0].reset(); shards[0].update(m.same, m.target)
-    m.close(shards[0].compute(), metric.statistic(rows(name, "same")))
+    m.close(shards[0].compute(), score(m.same, m.target, [metric], ci=False)[metric.name].value) # of equal sets 0, also without bias
+
+
+TYPES = {"half": lambda p, t: (p.half(), t.half()), "bfloat16 and double": lambda p, t: (p.bfloat16(), t.double().numpy()),
+         "bytes, channels last": lambda p, t: ((255*p).round().byte().movedim(1, -1), (255*t).round().byte().movedim(1, -1).numpy())}
+
+
+def test_torchmetrics_class_equals_score_in_every_type_and_under_autocast(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    metric, m = built(name), material(name)
+    close = dict(rel=1e-5, abs=1e-7) if name in IMAGES else dict(rel=1e-6, abs=1e-9)
+    for number, sides in enumerate(TYPES.values() if name in IMAGES else [lambda p, t: (p, t)]):
+        pred, target = sides(m.light, m.target)
+        expected, batched = score(pred, target, [metric], ci=number == 0)[metric.name], TorchMetric(metric)
+        with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+            for i in range(0, len(m), 15): batched.update(pred[i:i + 15], target[i:i + 15])
+            assert float(batched.compute()) == pytest.approx(expected.value, **close)
+            if number: continue
+            found, inside = batched.score(), score(pred, target, [metric], ci=False)[metric.name]
+        assert found.value == pytest.approx(expected.value, **close) and inside.value == pytest.approx(expected.value, **close)
+        assert found.n == expected.n and (found.ci is None) == (expected.ci is None)
+        if expected.ci: assert (found.ci.low, found.ci.high) == pytest.approx((expected.ci.low, expected.ci.high), rel=1e-3, abs=1e-5)
+
+
+def test_torchmetrics_class_counts_a_named_item_once(name):
+    from invariant_metrics.scoring.torch_metric import TorchMetric
+    metric, m = built(name), material(name)
+    names, ranks = [f"{i}.png" for i in range(len(m))], [TorchMetric(metric) for _ in range(2)]
+    for rank, part in zip(ranks, ([*range(0, len(m), 2)], [*range(1, len(m), 2), 0])): # the second is padded with the first item
+        for some in (part[:5], part[5:]): rank.update(taken(m.light, some), taken(m.target, some), names=[names[i] for i in some])
+    ranks[0].merge_state(ranks[1])
+    found = ranks[0].score(reps=10)
+    m.close(found.value, metric.statistic(rows(name, "light")))
+    assert found.n == len(m) and [n.code for n in found.notes].count("repeated-items") == 1
 
 
 @pytest.mark.parametrize("name", [n for n in IMAGES if n not in ELSEWHERE])

@@ -2,6 +2,8 @@
 from concurrent.futures import Future
 from importlib.util import find_spec
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -223,7 +225,7 @@ def test_metrics_on_minilm_read_every_text_once_and_say_the_same(monkeypatch):
     "Also where an empty text is among the others."
     names, read = ["bertscore", "fbd", "violation-paraphrase"], []
     pred, target = ["A cat on a mat.", "", "Two dogs run."]*2, [("A cat lies on a mat.", "One cat."), ("A bird.",), ("Dogs run.", "Two dogs.")]*2
-    plain = {n: get_metric(n, **({} if n == "violation-paraphrase" else {"weights": "minilm"})) for n in names}
+    plain = {n: replace(get_metric(n, **({} if n == "violation-paraphrase" else {"weights": "minilm"})), name=n) for n in names}
     own = extract([plain["bertscore"], plain["violation-paraphrase"]], pred, target)
     features = plain["fbd"].phi(pred[:1] + pred[2:3])
     states = RememberingEncoder.states

@@ -58,6 +58,11 @@ def gathered() -> dict: # case -> value, score, and the value after one batch mo
             assert not metric._is_synced and float(metric.compute()) == value
             metric.update(*images(90, 94))  # goes on with what is its own
             found[f"{name} {case}"] = [value, *score, float(metric.compute())]
+    for name in ("psnr", "fd"): # the second process is padded with the first items
+        metric = made(name)
+        for i in [[0, 2, 4, 6, 8], [1, 3, 5, 7, 0]][rank]: metric.update(*images(i, i + 1), names=[i])
+        score = metric.score(reps=40)
+        found[f"{name} named"] = [float(metric.compute()), score.value, score.n, [note.code for note in score.notes].count("repeated-items")]
     dist.destroy_process_group()
     return found
 
@@ -80,6 +85,13 @@ def test_two_processes_equal_one(found, name, case):
         twice = one(name, (0, 90), (90, 94), (90, 94))
         assert after == pytest.approx(float(twice.compute()), rel=1e-10), rank
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["psnr", "fd"])
+def test_padding_counts_once_where_items_have_names(found, name):
+    value = float(one(name, (0, 9)).compute())
+    for result in found:
+        assert result[f"{name} named"][:2] == [pytest.approx(value, rel=1e-10)]*2 and result[f"{name} named"][2:] == [9, 1]
 
 
 @pytest.mark.parametrize("name", ["fd streamed", "fd parts"])

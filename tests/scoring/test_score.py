@@ -254,8 +254,8 @@ def test_text_files_with_and_without_queries(tmp_path):
     words = ["--pred", tmp_path/"b.txt", "--target", tmp_path/"a.txt", "--weights", "minilm", "--json"]
     alone = result(cli("score", "fbd,fbd-4", *words, cwd=tmp_path))["scores"][str(tmp_path/"b.txt")]
     asked = result(cli("score", "fbd", *words, "--query", tmp_path/"a.txt", cwd=tmp_path))["scores"][str(tmp_path/"b.txt")]
-    assert "query:none" in alone["fbd"]["signature"] and "query:pair" in asked["fbd"]["signature"]
-    assert alone["fbd"]["ci"] is not None and alone["fbd"]["value"] != asked["fbd"]["value"]
+    assert "query:none" in alone["fbd-minilm"]["signature"] and "query:pair" in asked["fbd-minilm"]["signature"]
+    assert alone["fbd-minilm"]["ci"] is not None and alone["fbd-minilm"]["value"] != asked["fbd-minilm"]["value"]
     for more, says in ((["--query", tmp_path/"short.txt"], "64 texts for 63 queries"), (["--layer", "last4"], "fd --encoder bert")):
         done = cli("score", "fbd", *words, *more, cwd=tmp_path)
         assert done.returncode == 2 and says in done.stderr, done.stderr

@@ -98,3 +98,84 @@ def test_only_the_same_metric_is_merged():
     assert float(one) == float(other)  # and without the warning that nothing was seen
     for wrong in (im.TorchMetric("psnr", cap=30.), im.TorchMetric("ssim")):
         with pytest.raises(InputError, match="same metric with the same options"): one.merge_state(wrong)
+
+
+class NoFloat64(torch.Tensor):
+    "Stands for a tensor on an Apple GPU, which knows no float64; `cpu()` gives a plain one."
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        out = super().__torch_function__(function, types, args, kwargs or {})
+        if function is torch.Tensor.cpu: return out.as_subclass(torch.Tensor)
+        if isinstance(out, NoFloat64) and out.dtype == torch.float64: raise TypeError("mps has no float64")
+        return out
+
+
+@pytest.mark.parametrize("name", ["psnr", "psnr-pooled", "ssim", "fd", "mmd", "cmmd-embedded", "encoder-distance", "lpips-embedded", "ciede2000",
+                                  "colorfulness", "violation-edges", "violation-depth", "precision"])
+def test_pictures_of_a_device_without_float64(name):
+    pred, target = torch.rand(2, 24, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    expected, metric = im.TorchMetric(name), im.TorchMetric(name)
+    expected.update(pred, target)
+    metric.update(pred.as_subclass(NoFloat64), target.as_subclass(NoFloat64))
+    assert float(metric) == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_a_metric_on_such_a_device_keeps_rows_elsewhere(monkeypatch):
+    "There is no such device here: the place is made to say that it is one."
+    metric = im.TorchMetric("psnr")
+    monkeypatch.setattr(type(metric), "device", property(lambda self: torch.device("mps")))
+    metric.update(PRED, TARGET)
+    assert all(x.device.type == "cpu" for name in metric._defaults for x in metric._state(name)) and metric.score().n == 12
+    with pytest.raises((RuntimeError, NotImplementedError), match="(?i)mps"): metric.compute()  # a float32 on mps, which this torch has not
+
+
+
+
+@pytest.mark.parametrize("name, options", [("clipscore", {"weights": "embedded-clip"}), ("refclipscore", {"weights": "embedded-clip"}),
+                                           ("refl-clipscore", {}), ("imagine-image", {"seeds": 2}), ("imagine-text-image-source", {"seeds": 2})])
+def test_texts_with_pictures_and_sources_equal_score(name, options):
+    from invariant_metrics.worlds.scene_text import captions
+    from invariant_metrics.worlds.scenes import make_scenes
+    scenes = make_scenes(12, 64, 0)
+    texts = [captions(scenes, i)[0] for i in range(12)]
+    pred, refs = texts[:6] + texts[:5:-1], [[text, text.replace("a ", "one ")] for text in texts]
+    metric = im.TorchMetric(name, **options)
+    source = {"images": scenes.rgb.half(), "texts": texts}.get(metric.metric.card.get("source"))
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        for part in (slice(0, 5), slice(5, 12)): metric.update(pred[part], refs[part], None if source is None else source[part])
+        found = metric.score()
+    more = {k: v for k, v in options.items() if k == "weights"}
+    rest = {k: v for k, v in options.items() if k != "weights"}
+    expected, = im.score(pred, refs if metric.metric.compares else None, [name], source=source, metric_options=rest, **more).values()
+    assert expected.value > 0 and found.value == float(metric) == pytest.approx(expected.value, rel=1e-5) and found.n == 12
+    assert (found.deviation is None) == (expected.deviation is None)
+
+
+def test_sets_of_texts_have_every_reference():
+    pred, refs = ["a red cat sat", "the dog ran off", "two cats"], [["a red cat sat down", "a cat"], ["the dog ran away"], ["two small cats"]]
+    metric = im.TorchMetric("fbd", weights="minilm")
+    for i in range(3): metric.update(pred[i:i + 1], refs[i:i + 1])
+    expected, = im.score(pred, [text for several in refs for text in several], ["fbd"], weights="minilm", ci=False).values()
+    assert float(metric) == pytest.approx(expected.value, rel=1e-6)
+
+
+def test_items_that_repeat_are_said():
+    metric = im.TorchMetric("psnr")
+    for some in ([0, 1, 2], [3, 0]): metric.update(PRED[some], TARGET[some])
+    note, = [note for note in metric.score().notes if note.code == "repeated-items"]
+    assert note.startswith("1 of 5 items repeat another one") and "names=" in note
+    other = im.TorchMetric("psnr")
+    other.update(PRED[:3], TARGET[:3], names=["a", "b", "c"]); other.update(TARGET[:1], TARGET[:1], names=["a"])
+    note, = [note for note in other.score().notes if note.code == "repeated-items"]
+    assert "(a)" in note and "1 of them with other content, of which the first counts" in note and other.score().n == 3
+    with pytest.raises(InputError, match="2 names for 3 items"): other.update(PRED[:3], TARGET[:3], names=[1, 2])
+    other.update(PRED[:3], TARGET[:3])
+    with pytest.raises(InputError, match="1 of 3 batches came without names"): other.compute()
+
+
+def test_equal_sets_are_0_as_in_score():
+    for name in ("fd", "mmd"):
+        metric = im.TorchMetric(name, encoder="mean-color")
+        metric.update(TARGET[:7], TARGET.flip(0)[:7]); metric.update(TARGET[7:], TARGET.flip(0)[7:])
+        found = metric.score()
+        assert float(metric) == found.value == 0 and found.ci is None and found.notes[0].code == "same-items"

@@ -145,8 +145,9 @@ def test_a_published_name_stands_for_the_published_network_alone(nets, pictures,
     assert [get_metric(n, untrained=True).name for n in ("lpips-squeeze", "lpips")] == ["lpips-squeeze-untrained", "lpips-alex-untrained"]
     assert get_metric("lpips-embedded").name == "lpips-embedded" and get_metric("lpips-embedded", untrained=True).name == "lpips-embedded-untrained"
     listed = {m["name"]: m for m in json.loads(cli("metrics", "--json", cwd=tmp_path).stdout)["result"]}
-    assert "unverified" in listed["clipscore"]["measures"] and "unverified" in listed["refclipscore"]["measures"]
-    assert "unverified" not in listed["fid"]["measures"]
+    for name in ("clipscore", "refclipscore", "fid", "fid-clean", "fdd", "kid", "cmmd", "inception-score", "lpips", "lpips-vgg", "fbd", "bertscore", "bleurt", "comet"):
+        assert "; unverified: " in listed[name]["measures"], name
+    for name in ("fd", "psnr", "cmmd-embedded", "lpips-embedded", "l-clipscore", "cider-d"): assert "unverified" not in listed[name]["measures"], name
     wrong = cli("score", "metrik", "--pred", pictures/"made", "--target", pictures/"real", cwd=tmp_path)
     assert wrong.stderr == "error: unknown metric 'metrik'; for all of them: invariant-metrics metrics\n"
     wrong = cli("score", "lpipss", "--pred", pictures/"made", "--target", pictures/"real", cwd=tmp_path)

@@ -232,6 +232,11 @@ def test_own_pictures_with_regions_of_a_detector(tiny, judge):
     assert not (tiny/"again").exists()
 
 
+def test_own_pictures_need_a_judge_that_knows_them(tiny):
+    with pytest.raises(InputError, match="--data needs a --judge that knows your pictures"): runs.supervise(tiny/"unjudged", tiny, recipe="quick")
+    assert not (tiny/"unjudged").exists()
+
+
 def test_what_cannot_be_supervised_is_refused_in_one_line(tiny, judge):
     without = own_pictures(tiny/"without", drawn=False)
     stranger = letters_clip(tiny/"stranger")
