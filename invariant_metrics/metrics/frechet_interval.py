@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..core import InputError, Signature, rng
-from .metric import Estimate, encoder_rows, metric_factory
+from .metric import Estimate, encoder_rows, metric_factory, repeat_rows
 from .frechet import (LARGE, OverlapFactors, SMALL, SampleSide, column_products,
                                                frechet_distance, frechet_replicates, open_sample, real_rows,
                                                root_sum, sample_rows, side_terms, wide_open, with_products)
@@ -486,22 +486,14 @@ def _frechet_from_stats(a: GaussianStats, b: GaussianStats) -> Estimate:
                                      method=f"influence-{count}-parts", notes=tuple(notes)))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #76860b5b
-def _repeat_rows(x: Tensor, weights: Tensor | None) -> Tensor: # (N, d) -> (sum of weights, d)
-    if weights is None: return x
-    weights = torch.as_tensor(weights)
-    whole = weights.round().long()
-    if (whole != weights).any() or (whole < 0).any():
-        raise InputError("fd-inf takes whole numbers as weights: how often each item is there")
-    return x.repeat_interleave(whole.to(x.device), 0)
-
 def _frechet_infinite(a: Tensor,                        # (N, d) features of the first set
                      b: Tensor,                        # (M, d) features of the second set
                      weights: Tensor | None = None,    # (N,) whole multiplicities of a
                      weights_b: Tensor | None = None,  # (M,) of b
                     ) -> float:                        # may be negative
     "The squared Fréchet distance extrapolated to infinite n; raises InputError below four samples a side."
-    a = _repeat_rows(real_rows(a), weights)
-    b = _repeat_rows(real_rows(b), weights_b)
+    a = repeat_rows(real_rows(a), weights, "fd-inf")
+    b = repeat_rows(real_rows(b), weights_b, "fd-inf")
     value = frechet_distance(a, b)
     split = split_sets(a, b)
     if split is None:

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['metrics', 'KINDS', 'paired_metric', 'single_metric', 'array_library', 'Rows', 'Estimate', 'Metric', 'ItemMetric',
            'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'extract', 'MetricRegistry',
-           'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'set_metric', 'metric_card',
-           'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
+           'metric_factory', 'encoder_rows', 'get_metric', 'pixels', 'pixel_metric', 'repeat_rows', 'set_metric',
+           'metric_card', 'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names',
+           'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -546,13 +547,17 @@ paired_metric = partial(pixel_metric, kind="paired")
 single_metric = partial(pixel_metric, kind="single")
 
 # %% ../../nbs/metrics/000_metric.ipynb #0c27e366
-# (N, d), (N,) -> (sum of weights, d) each row as often as its weight says
-def _repeat_rows(x: "Tensor", weights: "Tensor | None", name: str) -> "Tensor":
+def repeat_rows(x: "Tensor",              # (N, d)
+                weights: "Tensor | None", # (N,) multiplicities
+                name: str,                # of the metric, for messages
+               ) -> "Tensor":             # (sum of weights, d)
+    "Each row as often as its weight says; raises InputError on weights that are no whole numbers."
     if weights is None: return x
+    weights = torch.as_tensor(weights)
     counts = weights.round().long()
-    if not torch.allclose(counts.double(), weights.double()):
+    if (counts != weights).any() or (counts < 0).any():
         raise InputError(f"{name} repeats items, so weights must be whole numbers")
-    return x.repeat_interleave(counts, 0)
+    return x.repeat_interleave(counts.to(x.device), 0)
 
 def set_metric(name: str, higher_is_better: bool | None = False, *,
                settings: Mapping = {}, # fixed choices that belong in the signature
@@ -565,7 +570,7 @@ def set_metric(name: str, higher_is_better: bool | None = False, *,
             own = {k: options.pop(k) for k in known if k in options} # the other options go to the encoder
             rows, parts = encoder_rows(encoder, layer, device, **options)
             def compare(p, t, w_p=None, w_t=None):
-                return function(_repeat_rows(p, w_p, name), _repeat_rows(t, w_t, name), **own)
+                return function(repeat_rows(p, w_p, name), repeat_rows(t, w_t, name), **own)
             return dict(**rows, compare=compare,
                         signature=Signature.of(metric=name, **parts, **{**settings, **known, **own}))
         _name_after(build, function)

@@ -10,7 +10,7 @@ import torch
 from invariant_metrics.core import InputError
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.metrics.comet import _PYTHON_VARIABLE, _REQUIREMENTS, CometProcess, _ask_process, _comet_scores
-from invariant_metrics.metrics.comet import _environment_recipe
+from invariant_metrics.metrics.comet import environment_recipe
 
 STAND_IN = '''
 import os, sys, time
@@ -164,8 +164,8 @@ def test_no_interpreter(monkeypatch, tmp_path):
 
 
 def test_the_recipe_pins_what_was_found_to_work():
-    assert all(r in _environment_recipe("env") for r in _REQUIREMENTS) and _environment_recipe("env").startswith("python3.11 -m venv env\n")
-    assert f"export {_PYTHON_VARIABLE}=" in _environment_recipe() and "setuptools<81" in _REQUIREMENTS
+    assert all(r in environment_recipe("env") for r in _REQUIREMENTS) and environment_recipe("env").startswith("python3.11 -m venv env\n")
+    assert f"export {_PYTHON_VARIABLE}=" in environment_recipe() and "setuptools<81" in _REQUIREMENTS
 
 
 @pytest.mark.parametrize("pred, target, source, said", [(["a"], ["a"], [], "source: no texts"), (["a"], [[]], ["a"], "no reference"), ("a", ["a"], ["a"], "not one string"),
