@@ -18,7 +18,7 @@ from ..core import InputError
 from ..files import word_table
 from ..data.wordnet import antonyms, wordnet
 from ..invariants.caption_words import COLOR, noun_lemma
-from .word_lists import COMPOUNDS, FORM_OF, word_pairs
+from .word_lists import COMPOUNDS, FORM_OF, word_pairs, word_set
 from .word_edits import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
 from .word_edits import (around, flat, marked, names_of_text, names_one_thing, put, unsaid,
                                            word_edits)
@@ -196,11 +196,11 @@ def _adjective_opposites(word: str,           # lower case
              if other.lower() != word and (word, other) not in _ODD]
     return tuple(other for other in words if marked(f"a {other} thing").tags[1] == "A") # no *much*
 
-_MEASURES = frozenset("""year years month months week weeks day days hour hours foot feet inch inches
-meter meters mile miles story stories""".split())
-_COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
+_MEASURES = word_set("""year years month months week weeks day days hour hours foot feet inch inches
+meter meters mile miles story stories""")
+_COMPLEMENTS = word_set("of to than as from") # *full of*, *close to*
 
-_LAMPS = frozenset("pole poles post posts bulb bulbs fixture fixtures switch show tower".split())
+_LAMPS = word_set("pole poles post posts bulb bulbs fixture fixtures switch show tower")
 
 # *the same*, *a light pole*
 def _is_fixed(word: str, before: str, after: str) -> bool:

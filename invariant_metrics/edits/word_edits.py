@@ -32,7 +32,7 @@ from .word_lists import (ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FO
                                                 GENDERS, GERMAN, MODALS)
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
-from .word_lists import VERB_FORMS, kind_name
+from .word_lists import VERB_FORMS, kind_name, word_set
 
 # %% ../../nbs/edits/50_word_edits.ipynb #047252f5
 EDIT_LEVELS = (1, 2, 3, 4, 5)
@@ -291,11 +291,11 @@ def table_edit(name: str, severity: str, strength: str, table: Callable, kind: s
     word_edit(name, severity, strength, by_table(table), kind, tasks=tasks, elsewhere=elsewhere)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ed0cd9fe
-SLOPES = frozenset("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
-                    "stairway ladder ramp cliff incline".split())
+SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
+                  "stairway ladder ramp cliff incline")
 
 _FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
-_WHERE_TO = frozenset("down off from into to over asleep behind apart out".split())
+_WHERE_TO = word_set("down off from into to over asleep behind apart out")
 _POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
 
 @lru_cache(2**14)
@@ -348,7 +348,7 @@ def _measured(m: Marked, i: int) -> bool: # after a number
     alone = word in ("a", "an") and m.after(i).word in _AFTER_UNITS
     return alone or tag == "M" or word in ("per", "several", "few")
 
-_AFTER_UNITS = frozenset("away long high wide tall deep thick from of or and per".split())
+_AFTER_UNITS = word_set("away long high wide tall deep thick from of or and per")
 
 table_edit("unit-changed", "critical", "units replaced without converting the number",
            lambda w, t: UNITS.get(w, ()), where=_measured)
@@ -374,11 +374,11 @@ table_edit("pronoun-changed", "critical", "pronouns of another person or number"
 
 # %% ../../nbs/edits/50_word_edits.ipynb #0faf1bee
 # kinds whose name does not stand well in place of a thing
-_VAGUE = frozenset("landscape landscapes sport sports dish dishes".split())
+_VAGUE = word_set("landscape landscapes sport sports dish dishes")
 
 # t: of *isn't*
-_DENIALS = frozenset("not no never nobody nothing none neither nor without hardly barely t cannot all every "
-                     "each any only if whether".split())
+_DENIALS = word_set("not no never nobody nothing none neither nor without hardly barely t cannot all every "
+                    "each any only if whether")
 
 def _is_denied(m: Marked, i: int) -> bool:
     "Whether the sentence has a negation or an *every* before a word: what says less there says more."
@@ -408,8 +408,8 @@ def _tense_table(word: str, tag: str) -> tuple[str, ...]:
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3d59f61
 _AUXILIARIES = MODALS.keys() | {"to", "not", "do", "does", "did", "have", "has", "had"} # no tense behind them
-_NO_THIRD_PERSON = frozenset("i you we they these those people men women children both many several who that "
-                             "which".split())
+_NO_THIRD_PERSON = word_set("i you we they these those people men women children both many several who that "
+                            "which")
 
 def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
     while m.before(i).tag == "R": i -= 1
@@ -475,7 +475,7 @@ def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -
     return put(case.text, [(a, b, options[0]) for a, b, options in found])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #a8ea2442
-_HELPERS = frozenset("is are was were can could will would may might must should".split())
+_HELPERS = word_set("is are was were can could will would may might must should")
 _DO = {1: "does not", 0: "do not", 2: "did not"}
 
 def negations(text: str) -> int:
@@ -680,7 +680,7 @@ def _names_gone(case: TextCase, after: str, level: int) -> bool:
     fewer = len(_name_runs(case.text)) - len(_name_runs(after))
     return within(after, case.text) and fewer == level and rest.total() <= level and {*rest} <= _PLACED_BY
 
-_PLACED_BY = frozenset("in at near from outside around".split())
+_PLACED_BY = word_set("in at near from outside around")
 
 def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which a text stays whole
     m, spots = marked(text), []
@@ -705,8 +705,8 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
             spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
     return spots
 
-_WHEN = frozenset("on at after before during since until".split())
-_CLOSED_WORDS = frozenset("no not the stop do only all one two first and of".split())
+_WHEN = word_set("on at after before during since until")
+_CLOSED_WORDS = word_set("no not the stop do only all one two first and of")
 
 @spot_edit("entity-removed", "critical", "names left out", _names_gone, "less")
 def entity_removed(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
@@ -728,11 +728,11 @@ def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spar
     word_edit(name, severity, strength, _taken_out(tags), kind)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d2e01874
-_LYING = frozenset("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
-                   "pose place display mount".split())
+_LYING = word_set("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
+                  "pose place display mount")
 
-_PLACES = frozenset("in on at near by under behind beside inside outside between among underneath atop "
-                    "above below".split()) | {"next to", "in front of", "on top of", "close to"}
+_PLACES = word_set("in on at near by under behind beside inside outside between among underneath atop "
+                   "above below") | {"next to", "in front of", "on top of", "close to"}
 
 def _spare_verb(m: Marked, i: int) -> bool: # *sitting* in *a woman sitting on a bench*
     base = FORM_OF.get(m.words[i], (m.words[i].removesuffix("ing"), 0))[0]
@@ -752,15 +752,15 @@ def names_one_thing(first: str, second: str) -> bool: # *hot dog*
     usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
     return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
 
-_NOT_REALLY = frozenset("fake toy artificial stuffed former mock model imaginary virtual false future "
-                        "plastic rubber paper chocolate cartoon".split())
+_NOT_REALLY = word_set("fake toy artificial stuffed former mock model imaginary virtual false future "
+                       "plastic rubber paper chocolate cartoon")
 
-_HEADS = frozenset("why closer side top end back front stop line set piece part kind type".split())
+_HEADS = word_set("why closer side top end back front stop line set piece part kind type")
 
-_ING_NOUNS = frozenset("building painting ceiling railing clothing drawing ring "
-                       "king wing string spring".split())
+_ING_NOUNS = word_set("building painting ceiling railing clothing drawing ring "
+                      "king wing string spring")
 
-_NO_MODIFIERS = frozenset("mac decker second third million thousand group couple step reason".split())
+_NO_MODIFIERS = word_set("mac decker second third million thousand group couple step reason")
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     word, before, (head, tag), net = m.words[i], m.before(i), m.after(i), wordnet()
@@ -778,17 +778,17 @@ def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
 _remover("noun-removed", "major", "nouns before other nouns left out", "N", "less", _spare_noun)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #1588c336
-_NEEDED = frozenset("same other next many several few various more most less last first only own such main "
-                    "single double half whole "
-                    "different different similar close up down full worth alone".split())
+_NEEDED = word_set("same other next many several few various more most less last first only own such main "
+                   "single double half whole "
+                   "different different similar close up down full worth alone")
 
-_COMPARING = frozenset("year years most more less least as so too".split())
-_MUCH = frozenset("very really quite extremely incredibly highly".split())
+_COMPARING = word_set("year years most more less least as so too")
+_MUCH = word_set("very really quite extremely incredibly highly")
 
 # without which a text says more
-_DOUBT = frozenset("nearly barely hardly slightly mostly partly partially only likely possibly probably "
-                   "allegedly supposedly apparently "
-                   "seemingly scarcely rarely early daily family poorly badly namely".split())
+_DOUBT = word_set("nearly barely hardly slightly mostly partly partially only likely possibly probably "
+                  "allegedly supposedly apparently "
+                  "seemingly scarcely rarely early daily family poorly badly namely")
 
 def _spare_modifier(m: Marked, i: int) -> bool:
     word, before, after = m.words[i], m.before(i), m.after(i)
@@ -828,12 +828,12 @@ def _only_taken_out(case: TextCase, after: str, level: int) -> bool:
     return (within(after, case.text) and len(_plain_words(after)) < len(_plain_words(case.text))
             and not unsaid(flat(after), case._replace(others=())))
 
-_NO_NOUNS = frozenset("put set right just left way high hit cut".split()) # whatever the tagger says
-_ADDING = frozenset("in on at with near by under behind beside inside outside along above below beneath "
-                    "against around across during underneath atop amid among".split()) | {"next to",
+_NO_NOUNS = word_set("put set right just left way high hit cut") # whatever the tagger says
+_ADDING = word_set("in on at with near by under behind beside inside outside along above below beneath "
+                   "against around across during underneath atop amid among") | {"next to",
     "in front of", "on top of", "close to", "along with", "in the middle of"}
 # verbs whose object goes somewhere
-_TAKES_PLACE = frozenset("put place set lay keep leave hang stick rest hold have cover fill turn".split())
+_TAKES_PLACE = word_set("put place set lay keep leave hang stick rest hold have cover fill turn")
 
 def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
     "The nearest verb before a word."
@@ -932,8 +932,8 @@ def _new_nouns(case: TextCase, after: str, level: int) -> bool:
     return (after.startswith(start) and added_only(case, after, level)
             and unsaid(_nouns(after[len(start):]) or {"a"}, case))
 
-_EVERYWHERE = frozenset("tree sign fence car street road building wall window table chair floor "
-                        "house light room shadow".split())
+_EVERYWHERE = word_set("tree sign fence car street road building wall window table chair floor "
+                       "house light room shadow")
 
 def _things_of(text: str) -> list[str]: # its complete noun phrases, without names
     m, named = marked(text), names_of_text(text)

@@ -28,7 +28,7 @@ from .world_sentences import swapped
 from .word_lists import (ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF,
                                                 NAMES)
 from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
-from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of
+from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of, word_set
 from .word_edits import (EDIT_TASKS, PHRASE, SLOPES, Marked, TextCase, added_only, around,
                                            classed_names, cut, differences)
 from .word_edits import draw_places, flat, lives, marked, names_one_thing, with_things
@@ -177,9 +177,9 @@ def repetition(case: TextCase, generator: np.random.Generator) -> list[tuple[int
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
 # verbs that say what is, not what happens
-_STATES_OF = frozenset("want need know like love hate remember include require agree disagree".split())
+_STATES_OF = word_set("want need know like love hate remember include require agree disagree")
 
-_MAY = frozenset("can could will would may might must should do does did not t let makes make".split())
+_MAY = word_set("can could will would may might must should do does did not t let makes make")
 
 def _helped(m: Marked, i: int) -> bool: # *they can 't agree*
     return "X" in m.tags[max(i - 4, 0):i] or bool(_MAY & {*m.words[max(i - 4, 0):i]})
@@ -240,8 +240,8 @@ def question(case: TextCase, level: int, generator: np.random.Generator) -> str 
 # %% ../../nbs/edits/60_word_families.ipynb #c7fadccc
 _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 
-_PARTS = frozenset("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
-                   "shoulders feet legs side top front middle end way air".split())
+_PARTS = word_set("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
+                  "shoulders feet legs side top front middle end way air")
 
 def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they do not stand for
     m = marked(text)
@@ -301,30 +301,30 @@ def _sort_of(m: Marked, i: int) -> str: # of an adjective before its noun
     if m.words[i] in ("young", "old", "elderly"): return "age" if lives(m.words[i + 1]) else ""
     return _SORT.get(m.words[i], "")
 
-_NO_PLACES = frozenset("""
+_NO_PLACES = word_set("""
     day night morning afternoon evening weekend way phone side left right trip tv top bottom sky air
     background foreground distance middle center front corner direction circle line row position picture
     photo photograph image camera world hand hands arm arms lap shade crosswalk reflection mirror sun
-    rain dark""".split())
+    rain dark""")
 # one is *on* them in another sense
-_NO_GROUNDS = frozenset("computer computers laptop internet television kazoo "
-                        "guitar drums piano keyboard".split())
-_EVENTS = frozenset("party concert game match festival race rodeo carnival fair ceremony event wedding show "
-                    "parade celebration rally competition".split())
+_NO_GROUNDS = word_set("computer computers laptop internet television kazoo "
+                       "guitar drums piano keyboard")
+_EVENTS = word_set("party concert game match festival race rodeo carnival fair ceremony event wedding show "
+                   "parade celebration rally competition")
 # *in front of* them is far away
-_WIDE = frozenset("mountain mountains hill hills ocean sea sunset sunrise skyline city view "
-                  "backdrop landscape horizon".split())
+_WIDE = word_set("mountain mountains hill hills ocean sea sunset sunrise skyline city view "
+                 "backdrop landscape horizon")
 # of a place, a building, a vehicle or a piece of furniture
-_ABOUT = frozenset("in at through across around against along past".split()) | {"in the middle of"}
-_TOWARD = frozenset("""
+_ABOUT = word_set("in at through across around against along past") | {"in the middle of"}
+_TOWARD = word_set("""
     look stare gaze glance peer point smile wave throw shoot aim laugh shout yell bark kick hit swing dress
     cover wrap clothe participate compete take put place lean wind wear turn lead pass fall surround
-    power decorate propel plant blow""".split()) # verbs that need their preposition
+    power decorate propel plant blow""") # verbs that need their preposition
 _PLACE_TOPS = ("location.n.01", "structure.n.01", "body_of_water.n.01", "geological_formation.n.01",
                "way.n.06", "vehicle.n.01", "furniture.n.01", "land.n.04")
 _BESIDE = frozenset(["near", "next to", "beside", "in front of", "behind"])
-_WAYS = frozenset("street road sidewalk track path alley hallway trail lane highway aisle".split())
-_GROUNDS = frozenset("water snow sand grass mud dirt forest woods crowd desert countryside".split())
+_WAYS = word_set("street road sidewalk track path alley hallway trail lane highway aisle")
+_GROUNDS = word_set("water snow sand grass mud dirt forest woods crowd desert countryside")
 
 @lru_cache(2**14)
 def is_place(noun: str) -> bool: # in any number
@@ -383,14 +383,14 @@ def _swap_ends(case: TextCase, generator: np.random.Generator, pattern: str, acc
     return None if found is None else put(case.text, found[0])
 
 # %% ../../nbs/edits/60_word_families.ipynb #53c04fe0
-_DIRECTED = frozenset("on under above below behind inside over "
-                      "underneath atop beneath in".split()) | {"on top of"}
-_MUTUAL = frozenset("meet hug kiss fight face touch join play talk".split())
+_DIRECTED = word_set("on under above below behind inside over "
+                     "underneath atop beneath in") | {"on top of"}
+_MUTUAL = word_set("meet hug kiss fight face touch join play talk")
 # whose object is often no thing
-_HELD = frozenset("take taking have has had having make get do does doing did give be being".split())
+_HELD = word_set("take taking have has had having make get do does doing did give be being")
 _WHOLE = r"[DM][AN]*N" # a noun phrase that stands by itself
-_PARTS_OF = frozenset("background front side top bottom middle center corner distance picture photo view "
-                      "image air sky group couple bunch number pair variety lot series".split())
+_PARTS_OF = word_set("background front side top bottom middle center corner distance picture photo view "
+                     "image air sky group couple bunch number pair variety lot series")
 
 _NO_THINGS = ("this", "that", "these", "those", "each", "another", "no", "all", "both")
 _THINGS_IN_ING = ("building", "painting", "railing", "ceiling", "wing")
@@ -451,11 +451,11 @@ def attributes_swapped(case: TextCase, level: int, generator: np.random.Generato
     return put(case.text, [(*m.spans[i], m.words[j]), (*m.spans[j], m.words[i])])
 
 # %% ../../nbs/edits/60_word_families.ipynb #b3dda31f
-_HARDLY_MANY = frozenset("""
+_HARDLY_MANY = word_set("""
     field street road beach side game day night top bottom front back middle background view picture photo
     image couple bunch lot pair bit variety kind type series set group crowd herd flock team line row
     sky air ocean sea room kitchen bathroom city town kitchen face head time way wave ground area
-    distance display close part piece slice match swing turn bite""".split())
+    distance display close part piece slice match swing turn bite""")
 
 _BE_MANY = {"is": "are", "was": "were", "has": "have", "does": "do"}
 
@@ -632,8 +632,8 @@ def _object_kind(noun: str) -> str: # in any number
     return senses[0] if senses and 2 * senses.count(senses[0]) > len(senses) else ""
 
 # %% ../../nbs/edits/60_word_families.ipynb #e56f6e53
-_LIGHT = frozenset("make get take give go come know think say tell see need want like use keep put "
-                   "turn let feel find hold".split())
+_LIGHT = word_set("make get take give go come know think say tell see need want like use keep put "
+                  "turn let feel find hold")
 
 _NEAR_VERBS = [{*group.split()} for group in word_groups("alike", "kind", "words")["near verbs"]]
 
@@ -644,11 +644,11 @@ def _like_verb(a: str, b: str) -> bool: # infinitives
     return (a == b or b in ALIKE.get(a, ()) or bool(senses[0] & senses[1])
             or any({a, b} <= near for near in _NEAR_VERBS))
 
-_WITH_MORE = frozenset("""
+_WITH_MORE = word_set("""
     help send teach encourage trust bring place set show lead move include stay call write announce explain
-    report ask answer add talk park name""".split()) # *help him win*, *including a lorry*
-_AT_ITS_PLACE = frozenset("in at near during outside inside beside".split()) | {"next to", "in front of"}
-_CLAUSES = frozenset("while when because after before since until if although though".split())
+    report ask answer add talk park name""") # *help him win*, *including a lorry*
+_AT_ITS_PLACE = word_set("in at near during outside inside beside") | {"next to", "in front of"}
+_CLAUSES = word_set("while when because after before since until if although though")
 
 def _ends_well(m: Marked, j: int) -> bool: # whether a verb's object may end before a word
     (word, tag), then = m.at(j), m.after(j).tag
@@ -720,7 +720,7 @@ def entity_from_source(case: TextCase, generator: np.random.Generator) -> list[t
     return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #0cd51d3e
-_STATES = frozenset("california texas florida europe africa asia".split()) # neither one nor the other
+_STATES = word_set("california texas florida europe africa asia") # neither one nor the other
 _KINDS = {w: k for k, group in zip(("day", "month", "relative day", "season", "part of the day"), TIME_GROUPS)
           for w in group}
 _KINDS |= {w.lower(): "country" if w.lower() in COUNTRIES else "town" for w in NAMES["place"]
@@ -801,8 +801,8 @@ def expanded(text: str) -> str:
     return _SHORT.sub(lambda m: _LONG[m[1]], text.lower().replace("’", "'"))
 
 # %% ../../nbs/edits/60_word_families.ipynb #349ec298
-_SAME_PAST = frozenset("become come run put set cut hit let cost hurt quit read shut split spread beat bet "
-                       "burst left found been got had gone done".split())
+_SAME_PAST = word_set("become come run put set cut hit let cost hurt quit read shut split spread beat bet "
+                      "burst left found been got had gone done")
 
 def _past(word: str) -> bool: # a participle or a past form
     _, form = FORM_OF.get(word, ("", 0))
