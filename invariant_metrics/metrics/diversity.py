@@ -7,18 +7,14 @@ __all__ = ['ngrams', 'repetition_metric']
 
 # %% ../../nbs/metrics/190_diversity.ipynb #1dd2c284
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
 from ..data.tokens import tokenizer_of
-from .metric import Between, array_library, metric_factory
-
-# %% ../../nbs/metrics/190_diversity.ipynb #a66bc466
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
+from .metric import Between, Tensor, metric_factory, ratio
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def ngrams(tokens: Sequence[str], # T
@@ -50,15 +46,11 @@ def _gram_counts(texts: Sequence[str],                  # (N,)
     return np.array(rows, float)
 
 # %% ../../nbs/metrics/190_diversity.ipynb #51f248de
-def _ratio(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", empty: float) -> "np.ndarray | Tensor":
-    lib = array_library(whole)
-    return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), empty)
-
 def _distinct_share(
     counts: "np.ndarray | Tensor", # (R, 2·k) distinct and all n-grams of k lengths, of texts or sums of them
 ) -> "np.ndarray | Tensor": # (R,) in [0, 1]
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
-    return _ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
+    return ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
 
 # %% ../../nbs/metrics/190_diversity.ipynb #3756b6f2
 _DENOMINATORS = ("tokens", "ngrams")
@@ -133,7 +125,7 @@ def _distinct(n: int) -> Callable:
         signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer,
                                  case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
         return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase),
-                    compare=lambda rows: _ratio(rows[:, part], rows[:, whole], 0.0),
+                    compare=lambda rows: ratio(rows[:, part], rows[:, whole], 0.0),
                     notes=lambda rows: _too_short(rows, n, 2*n - 1, "without an n-gram a text counts as 0"),
                     signature=signature)
     return build
