@@ -14,7 +14,7 @@ import numpy as np
 from ..core import InputError, Signature, unknown
 from ..data.texts import load_texts
 from ..data.tokens import tokenizer_of
-from .metric import Between, Tensor, metric_factory, ratio
+from .metric import Between, Tensor, metric_factory, share_of
 
 # %% ../../nbs/metrics/190_diversity.ipynb #a2aa2ae2
 def ngrams(tokens: Sequence[str], # T
@@ -50,7 +50,7 @@ def _distinct_share(
     counts: "np.ndarray | Tensor", # (R, 2·k) distinct and all n-grams of k lengths, of texts or sums of them
 ) -> "np.ndarray | Tensor": # (R,) in [0, 1]
     "The product over lengths of the share of distinct n-grams; a length that occurs nowhere counts as 1."
-    return ratio(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
+    return share_of(counts[:, ::2], counts[:, 1::2], 1.0).prod(1)
 
 # %% ../../nbs/metrics/190_diversity.ipynb #3756b6f2
 _DENOMINATORS = ("tokens", "ngrams")
@@ -125,7 +125,7 @@ def _distinct(n: int) -> Callable:
         signature = Signature.of(metric=f"distinct-{n}", tokenizer=tokenizer,
                                  case="lower" if lowercase else "kept", denominator=denominator, mean="texts")
         return dict(**_counting((1, 2, 3, 4), tokenizer, lowercase),
-                    compare=lambda rows: ratio(rows[:, part], rows[:, whole], 0.0),
+                    compare=lambda rows: share_of(rows[:, part], rows[:, whole], 0.0),
                     notes=lambda rows: _too_short(rows, n, 2*n - 1, "without an n-gram a text counts as 0"),
                     signature=signature)
     return build

@@ -23,7 +23,7 @@ from ..files import file_sha256
 from ..data.texts import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
-from .metric import Between, Tensor, array_library, metric_factory, ratio
+from .metric import Between, Tensor, array_library, metric_factory, share_of
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):
@@ -115,11 +115,11 @@ def _meteor_of_sums(sums: "np.ndarray | Tensor",   # (R, 6) float64 sums of rows
     "METEOR 1.5 of one item or of a corpus (Denkowski and Lavie 2014); 0 if nothing matches."
     lib = array_library(sums)
     found_h, length_h, found_r, length_r, chunks, words = sums.T
-    p = ratio(found_h, length_h)
-    r = ratio(found_r, length_r)
-    mean = ratio(p*r, _ALPHA*p + (1 - _ALPHA)*r)
+    p = share_of(found_h, length_h)
+    r = share_of(found_r, length_r)
+    mean = share_of(p*r, _ALPHA*p + (1 - _ALPHA)*r)
     scattered = chunks > 0
-    penalty = lib.where(scattered, ratio(lib.where(scattered, chunks, 1), words)**_BETA, 0)
+    penalty = lib.where(scattered, share_of(lib.where(scattered, chunks, 1), words)**_BETA, 0)
     return mean*(1 - _GAMMA*penalty)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #a39f0d09

@@ -18,7 +18,7 @@ import sacrebleu
 
 from ..core import Signature
 from ..data.texts import check_sides
-from .metric import Between, Tensor, array_library, metric_factory, ratio
+from .metric import Between, Tensor, array_library, metric_factory, share_of
 
 # %% ../../nbs/metrics/180_sacre.ipynb #9615bc29
 @dataclass(frozen=True, eq=False)
@@ -468,14 +468,14 @@ def _chrf_score(rows: "np.ndarray | Tensor",  # (R, 3·orders) rows, or sums of 
               ) -> "np.ndarray | Tensor":    # (R,) in [0, 100]
     "chrF from counts, as sacreBLEU computes it (Popović 2015)."
     h, r, m = (rows[..., k::3] for k in range(3)) # (R, orders) each
-    p = ratio(m, h, _TINY)
-    q = ratio(m, r, _TINY)
+    p = share_of(m, h, _TINY)
+    q = share_of(m, r, _TINY)
     weight = beta**2
-    if eps_smoothing: return 100 * ratio((1 + weight) * p * q, weight*p + q, _TINY).mean(-1)
+    if eps_smoothing: return 100 * share_of((1 + weight) * p * q, weight*p + q, _TINY).mean(-1)
     used = array_library(rows).where((h > 0) & (r > 0), 1.0, 0.0)
-    p = ratio((p * used).sum(-1), used.sum(-1), 0.0) # (R,) means over the orders that occur
-    q = ratio((q * used).sum(-1), used.sum(-1), 0.0)
-    return 100 * ratio((1 + weight) * p * q, weight*p + q, 0.0)
+    p = share_of((p * used).sum(-1), used.sum(-1), 0.0) # (R,) means over the orders that occur
+    q = share_of((q * used).sum(-1), used.sum(-1), 0.0)
+    return 100 * share_of((1 + weight) * p * q, weight*p + q, 0.0)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #f0adef92
 def _ter_score(rows: "np.ndarray | Tensor",  # (R, 2) rows, or sums of rows
@@ -485,7 +485,7 @@ def _ter_score(rows: "np.ndarray | Tensor",  # (R, 2) rows, or sums of rows
     edits = rows[..., 0]
     length = rows[..., 1]
     without_words = lib.where(edits > 0, 1.0, 0.0)
-    return 100 * lib.where(length > 0, ratio(edits, length, 0.0), without_words)
+    return 100 * lib.where(length > 0, share_of(edits, length, 0.0), without_words)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #d5b14863
 def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:
