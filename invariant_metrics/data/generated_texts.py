@@ -18,13 +18,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import (InputError, Registry, check_path, check_range, check_type, few, rng,
-                                    unknown)
+from ..core import (InputError, check_range, check_type, few, rng, unknown)
 from .judgment_tables import (Choices, Judgments, SCORE_COLUMNS, field_names,
                                                     judgment_format, load_table)
 from .judgment_tables import (number_column, outputs_of, read_json, rename_columns,
                                                     standardize_table, text_column)
-from .judgments import judgment_files, load_judgments
+from .judgments import load_judgments
 from .texts import read_lines
 from .text_sides import load_texts
 
@@ -71,30 +70,22 @@ class GeneratedTexts:
         return self.outputs.merge(self.items[["item", "references", "source"]], on="item")
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt010
-# which, notes
-def _sample_names(names: Sequence[str], n: int, seed: int, where: str) -> tuple[set[str], tuple[str, ...]]:
+def _sample_items(found: Judgments, n: int, # how many items
+                 seed: int = 0,            # which ones
+                ) -> Judgments: # in the same order
+    "A sample of items with all that belongs to them; all of them, with a note, if there are no more than n."
     check_type("n", n, int)
     check_range("n", n, 1)
-    if n >= len(names):
-        return set(names), () if n == len(names) else (f"all {len(names)} items: there are not {n}",)
-    at = rng(seed, "sample of items", where).choice(len(names), n, replace=False)
-    return {names[i] for i in at}, (f"{n} of {len(names)} items, drawn with seed {seed}",)
-
-def _sample_items(found,         # GeneratedTexts or Judgments
-                 n: int,        # how many items
-                 seed: int = 0, # which ones
-                ):              # of the same type, in the same order
-    "A sample of items with all that belongs to them; all of them, with a note, if there are no more than n."
-    if isinstance(found, GeneratedTexts):
-        chosen, notes = _sample_names(list(found.items["item"]), n, seed, found.name)
-        frames = ("items", "outputs")
-    else:
-        chosen, notes = _sample_names(list(dict.fromkeys(found.scores["item"])), n, seed, found.name)
-        frames = ("scores", "outputs", "metrics")
-    parts = {key: getattr(found, key) for key in frames}
+    names = list(dict.fromkeys(found.scores["item"]))
+    if n > len(names): return replace(found, notes=(*found.notes, f"all {len(names)} items: there are not {n}"))
+    if n == len(names): return found
+    at = rng(seed, "sample of items", found.name).choice(len(names), n, replace=False)
+    chosen = {names[i] for i in at}
+    parts = {key: getattr(found, key) for key in ("scores", "outputs", "metrics")}
     kept = {key: part[part["item"].isin(chosen)].reset_index(drop=True) for key, part in parts.items()
             if part is not None}
-    return replace(found, **kept, notes=(*found.notes, *notes))
+    note = f"{n} of {len(names)} items, drawn with seed {seed}"
+    return replace(found, **kept, notes=(*found.notes, note))
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt013
 _TEXTS = (".txt", ".json", ".jsonl", ".hyp", ".out")
@@ -246,8 +237,6 @@ def read_aspects(path: str | Path,
                      notes)
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt026
-_TEXT_SETS = Registry("set of texts")
-
 # scores that name the only system as the outputs do
 def _one_system(scores: pd.DataFrame, outputs: pd.DataFrame) -> pd.DataFrame:
     names = outputs["system"].unique()
@@ -290,7 +279,7 @@ def _reader(name: str, function: Callable) -> Callable: # the reader of judgment
     ) -> Judgments:
         if scores is None:
             raise InputError(f"{name} holds no judgments; give scores=TABLE with item and "
-                             "score (rater, aspect), or read its texts with load_generated")
+                             "score (rater, aspect)")
         texts = function(path, **options)
         if outputs is not None: texts = _with_outputs(texts, outputs)
         ratings = load_judgments(scores, **({"aspect": aspect} if aspect else {}))
@@ -315,7 +304,7 @@ def _text_set(name: str,                  # what users write
     `outputs` and `scores`."""
     def wrap(function):
         judgment_format(name, *keys, knows=knows, cite=cite)(_reader(name, function))
-        return _TEXT_SETS.add(name, function)
+        return function
     return wrap
 
 # %% ../../nbs/data/120_generated_texts.ipynb #gt029
@@ -603,8 +592,6 @@ def _read_news_texts(path: str | Path,
     notes = (f"human translations left out of the systems: {few(people)}",) if people else ()
     return GeneratedTexts("wmt-news", frame, pd.DataFrame(rows, columns=[*_WRITTEN_COLUMNS]), notes)
 
-_TEXT_SETS.add("wmt-news", _read_news_texts);
-
 # %% ../../nbs/data/120_generated_texts.ipynb #gt046
 def _blank_table(path: Path) -> pd.DataFrame: # cells between blanks
     rows = [(i, row) for i, row in enumerate(csv.reader(read_lines(path), delimiter=" ",
@@ -796,28 +783,3 @@ def read_news_table(path: str | Path,
     outputs = parts.assign(output=texts["mt"], references=[(r,) for r in texts["ref"]], source=texts["src"])
     found = Judgments("wmt-table", scores, True, outputs, None, f"{human}, {pairs[0]}")
     return found if n is None else _sample_items(found, n, seed)
-
-# %% ../../nbs/data/120_generated_texts.ipynb #gt056
-def _load_generated(place, # a file or folder of a known set; also GeneratedTexts, which are returned
-                   kind: str | None = None,  # a set by name; None: told from the files
-                   outputs=None,             # what systems wrote, see `_with_outputs`
-                   limit: int | None = None, # bytes of an output that count
-                   n: int | None = None,     # items to draw; None: all
-                   seed: int = 0,            # of the drawing
-                   **options                 # of the set, e.g. part="next"
-                  ) -> GeneratedTexts:
-    """The items of a set and their outputs, without judgments; raises InputError if a part is missing or does
-    not fit the others."""
-    if not isinstance(place, GeneratedTexts):
-        check_type("generated texts", place, str | Path)
-        check_path(place, "generated texts")
-        if kind is not None: _TEXT_SETS[kind]
-        kind, paths = judgment_files(place, kind)
-        if kind not in _TEXT_SETS:
-            raise InputError(f"{place}: no known set of texts; there are {', '.join(_TEXT_SETS.names())}")
-        known = [*inspect.signature(_TEXT_SETS[kind]).parameters][1:]
-        if strange := [o for o in options if o not in known]:
-            raise InputError(f"{kind} takes no option {strange[0]!r}; it takes {', '.join(known) or 'none'}")
-        place = _TEXT_SETS[kind](paths[0], **options)
-    texts = _cut_outputs(place if outputs is None else _with_outputs(place, outputs), limit)
-    return texts if n is None else _sample_items(texts, n, seed)

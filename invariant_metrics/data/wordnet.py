@@ -292,7 +292,7 @@ def _positions(pos: str | None) -> str:
 
 # %% ../../nbs/data/140_wordnet.ipynb #25c95e87
 class Taxonomy(Lexicon):
-    "A lexicon with the pointers upward: parents, ancestors and depths, computed when first asked for."
+    "A lexicon with the pointers upward: parents and ancestors, computed when first asked for."
 
     @cached_property
     def _up(self) -> tuple[memoryview, memoryview]: # starts, numbers of the synsets directly above
@@ -315,12 +315,6 @@ class Taxonomy(Lexicon):
                 found.update(dict.fromkeys(ring, steps))
             return found
         return distances
-
-    @cached_property
-    def depth(self): # synset number -> longest way up to a root
-        @lru_cache(maxsize=1 << 15)
-        def longest(i: int) -> int: return 1 + max((longest(up) for up in self.parents(i)), default=-1)
-        return longest
 
 # %% ../../nbs/data/140_wordnet.ipynb #ea656cd3
 def _path_steps(taxonomy: Taxonomy,
@@ -513,23 +507,10 @@ class WordNet(Taxonomy):
         steps = _path_steps(self, synset_number(self, a), synset_number(self, b), root)
         return None if steps is None else 1/(1 + steps)
 
-    def lowest_common(self, a: str, b: str) -> list[str]:
-        "The deepest synsets above both, sorted; empty if there is none."
-        return _lowest_common(self, synset_number(self, a), synset_number(self, b))
-
     def all_synsets(self, pos: str | None = None) -> Iterator[str]:
         "The names of all synsets, in the files' order; `a` includes satellites."
         kinds = _positions(pos).replace("a", "as")
         return (synset_name(self, i) for i, kind in enumerate(self._kind) if KINDS[kind] in kinds)
-
-# %% ../../nbs/data/140_wordnet.ipynb #e300b3c1
-def _lowest_common(taxonomy: Taxonomy,
-                  i: int, j: int,    # synset numbers
-                 ) -> list[str]:     # names, sorted
-    "The deepest of the synsets above both; empty if there are none."
-    both = taxonomy.above(i).keys() & taxonomy.above(j).keys()
-    deepest = max((taxonomy.depth(c) for c in both), default=0)
-    return sorted(synset_name(taxonomy, c) for c in both if taxonomy.depth(c) == deepest)
 
 # %% ../../nbs/data/140_wordnet.ipynb #a52d92c7
 def antonyms(

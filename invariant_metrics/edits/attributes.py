@@ -18,9 +18,9 @@ from ..core import InputError
 from ..files import word_table
 from ..data.wordnet import antonyms, wordnet
 from ..invariants.caption_words import COLOR, noun_lemma
-from .word_lists import COMPOUNDS, FORM_OF, word_pairs
+from .word_lists import COMPOUNDS, FORM_OF, word_pairs, word_set
 from .word_edits import PHRASE, Marked, TextCase, WordEdit, by_table, draw_places, exchange
-from .word_edits import (flat, marked, names_of_text, names_one_thing, put, unsaid,
+from .word_edits import (around, flat, marked, names_of_text, names_one_thing, put, unsaid,
                                            word_edits)
 
 # %% ../../nbs/edits/70_attributes.ipynb #4cfe5980
@@ -119,10 +119,8 @@ def _distant_colors(name: str,              # a color that `_colors_of_text` rea
     return tuple(other for other in far if not words(other) & words(name))
 
 # %% ../../nbs/edits/70_attributes.ipynb #47782172
-def _around(text: str, found: list[tuple[int, int, str]]) -> list[tuple[str, str]]: # two spellings each
-    edges = [0, *(edge for start, stop, _ in found for edge in (start, stop)), len(text)]
-    parts = [text[a:b].lower() for a, b in zip(edges[::2], edges[1::2])]
-    plain = [re.sub(r"\ban $", "a ", part) for part in parts]
+def _spellings(text: str, found: list[tuple[int, int, str]]) -> list[tuple[str, str]]: # two spellings each
+    plain = [re.sub(r"\ban $", "a ", part) for part in around(text, found)]
     return [(part, re.sub(r"\ba $", "an ", part)) for part in plain] # before a color, *a* and *an* are one
 
 def _names_at(text: str, start: int) -> list[tuple[int, str]]: # where it may end, name; at a place of a text
@@ -146,7 +144,7 @@ def _other_colors_only(choice: AttributeChoice, seen: bool) -> Callable:
         names = [_replacements(name, choice, seen, case) for *_, name in found]
         if not found: return False
         old = [name for *_, name in found]
-        return level in _ways(after.lower(), _around(case.text, found), names, old)
+        return level in _ways(after.lower(), _spellings(case.text, found), names, old)
     return proof
 
 @lru_cache(2**12)
@@ -198,11 +196,11 @@ def _adjective_opposites(word: str,           # lower case
              if other.lower() != word and (word, other) not in _ODD]
     return tuple(other for other in words if marked(f"a {other} thing").tags[1] == "A") # no *much*
 
-_MEASURES = frozenset("""year years month months week weeks day days hour hours foot feet inch inches
-meter meters mile miles story stories""".split())
-_COMPLEMENTS = frozenset("of to than as from".split()) # *full of*, *close to*
+_MEASURES = word_set("""year years month months week weeks day days hour hours foot feet inch inches
+meter meters mile miles story stories""")
+_COMPLEMENTS = word_set("of to than as from") # *full of*, *close to*
 
-_LAMPS = frozenset("pole poles post posts bulb bulbs fixture fixtures switch show tower".split())
+_LAMPS = word_set("pole poles post posts bulb bulbs fixture fixtures switch show tower")
 
 # *the same*, *a light pole*
 def _is_fixed(word: str, before: str, after: str) -> bool:

@@ -145,14 +145,16 @@ def _column(strength: Tensor) -> Tensor: return strength.view(-1, 1, 1, 1)
 def _draw(values: np.ndarray, like: Tensor) -> Tensor: return torch.from_numpy(np.asarray(values)).to(like)
 
 # %% ../../nbs/edits/00_colors.ipynb #d6ca605b
-@perturbation("desaturation", task="colorization", kind="violation", severity="all chroma removed")
+def _color_edit(name: str, severity: str, kind: str = "violation", **fields) -> Callable:
+    return perturbation(name, task="colorization", kind=kind, severity=severity, **fields)
+
+@_color_edit("desaturation", "all chroma removed")
 def desaturation(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The color fades towards gray; applies where there is color (mean chroma above 1)."
     return lambda s: items.ab * (1 - _column(s)), items.ab.norm(dim=1).mean((1, 2)) > 1
 
 # %% ../../nbs/edits/00_colors.ipynb #0228c58b
-@perturbation("chroma-shift", task="colorization", kind="violation",
-              severity="ab offset of 60 in one direction")
+@_color_edit("chroma-shift", "ab offset of 60 in one direction")
 def chroma_shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The whole picture gets a tint in one random direction; always applies."
     angle = _draw(generator.uniform(0, 2 * np.pi, len(items)), items.ab)
@@ -174,8 +176,7 @@ def _region_means(ab: Tensor,      # (N, C, H, W)
 def _blurred(maps: Tensor, sigma: float) -> Tensor: # (N, C, H, W), float32
     return torch.from_numpy(gaussian_filter(maps.numpy(), (0, 0, sigma, sigma), mode="mirror", truncate=2.0))
 
-@perturbation("bleeding", task="colorization", kind="violation",
-              severity="region colors blurred with sigma = a quarter of the width")
+@_color_edit("bleeding", "region colors blurred with sigma = a quarter of the width")
 def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Colors of neighboring regions diffuse across their border; applies where there are two regions."
     flat, width = _region_means(items.ab, items.regions), items.ab.shape[-1]
@@ -190,7 +191,7 @@ def bleeding(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     return dose, items.regions.flatten(1).amax(1) != items.regions.flatten(1).amin(1)
 
 # %% ../../nbs/edits/00_colors.ipynb #0156d9f6
-@perturbation("blotches", task="colorization", kind="violation", severity="patches displaced by 60 in ab")
+@_color_edit("blotches", "patches displaced by 60 in ab")
 def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Soft patches of foreign color, a third of the area, laid anywhere; always applies."
     n, size = len(items), items.ab.shape[-2:]
@@ -203,8 +204,7 @@ def blotches(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     return lambda s: items.ab + _column(s) * patches, torch.ones(n, dtype=torch.bool)
 
 # %% ../../nbs/edits/00_colors.ipynb #314620ae
-@perturbation("misregistration", task="colorization", kind="violation",
-              severity="color layer shifted by a third of the width")
+@_color_edit("misregistration", "color layer shifted by a third of the width")
 def misregistration(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "The color layer slips in a random direction (mirrored at the edge); applies where color varies."
     angle = _draw(generator.uniform(0, 2 * np.pi, len(items)), items.ab)
@@ -330,8 +330,8 @@ def _moderately(items: Items, pick: Tensor, index: Tensor, reach: Tensor,
     turn, move = torch.where(up, *turns) * pick, torch.where(up[:, None], *moves) * pick[:, None]
     return _painted(items, index, turn, move)
 
-@perturbation("recoloring", task="colorization", kind="valid", sources=("photos",), severity="hue turned by "
-              "up to 60 degrees and chroma raised by 20, among the photograph's own colors")
+@_color_edit("recoloring", "hue turned by up to 60 degrees and chroma raised by 20, among the photograph's "
+             "own colors", "valid", sources=("photos",))
 def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in another color of the same photograph; applies where there are two large regions."
     index, share = _region_shares(items.regions)
@@ -341,8 +341,8 @@ def recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, 
     return lambda strength: _within_reach(items.ab, dose(strength), reach), applies
 
 # %% ../../nbs/edits/00_colors.ipynb #9f3ef8bc
-@perturbation("wide-recoloring", task="colorization", kind="valid",
-              severity="hue turned by up to 180 degrees and moved by 50 in ab", sources=("photos",))
+@_color_edit("wide-recoloring",
+             "hue turned by up to 180 degrees and moved by 50 in ab", "valid", sources=("photos",))
 def wide_recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """Whole regions in another color, each turned and moved by a constant; applies where there are two large
     regions."""
@@ -360,8 +360,7 @@ def _sides(regions: Tensor, generator: np.random.Generator) -> Tensor:
     angle = _draw(generator.uniform(0, 2 * np.pi, len(regions)), away)
     return (away * torch.stack([angle.cos(), angle.sin()], dim=1)[:, :, None, None]).sum(1) > 0
 
-@perturbation("hue-incoherence", task="colorization", kind="violation",
-              severity="parts of regions turned by up to 180 degrees and moved by 50 in ab")
+@_color_edit("hue-incoherence", "parts of regions turned by up to 180 degrees and moved by 50 in ab")
 def hue_incoherence(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """Regions in two colors, divided by a straight line; applies where a region can be cut so that both parts
     are large."""
@@ -386,8 +385,7 @@ def _neighbors(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         distance[inside], place[:, inside] = far[inside], at[:, inside]
     return distance, place
 
-@perturbation("edge-leakage", task="colorization", kind="violation",
-              severity="color runs a third of the width over an outline")
+@_color_edit("edge-leakage", "color runs a third of the width over an outline")
 def edge_leakage(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """Along parts of the outlines one region's color covers its neighbor; applies where two regions of
     different color meet there."""
@@ -407,8 +405,7 @@ def edge_leakage(items: Items, generator: np.random.Generator) -> tuple[Callable
     return dose, (there.norm(dim=1) * (distance <= 2)).amax((1, 2)) > 2
 
 # %% ../../nbs/edits/00_colors.ipynb #01a9fc5e
-@perturbation("luminance-drift", task="colorization", kind="violation",
-              severity="lightness drifts by up to 30, slowly over the picture")
+@_color_edit("luminance-drift", "lightness drifts by up to 30, slowly over the picture")
 def luminance_drift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "A smooth field is added to the lightness, colors stay; always applies."
     field = _draw(generator.standard_normal((len(items), 1, 3, 3)), items.ab)
@@ -522,8 +519,7 @@ def nearest_step(items: Items,
     return Match(at_strength(items, dose, strength), found.gather(0, nearest[None])[0], strength)
 
 # %% ../../nbs/edits/00_colors.ipynb #2cdf5798
-@perturbation("forbidden-color", task="colorization", kind="violation",
-              severity="a third of the regions in a forbidden color", sources=("scenes",))
+@_color_edit("forbidden-color", "a third of the regions in a forbidden color", sources=("scenes",))
 def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions move towards a color their class does not allow; applies where one is visible."
     away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
@@ -539,8 +535,8 @@ def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor
     return recolored(items.scenes, generator, share=(k - count + 1) / (_VALID_DRAWS - count),
                      regions=one if k < count else None).rgb
 
-@perturbation("allowed-recoloring", task="colorization", kind="valid", severity="the largest of the draws",
-              steps=_VALID_DRAWS, sources=("scenes",))
+@_color_edit("allowed-recoloring",
+             "the largest of the draws", "valid", steps=_VALID_DRAWS, sources=("scenes",))
 def allowed_recoloring(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in other colors their class allows; applies where one of the draws differs from the truth."
     drawn = [_one_or_some(items, k, generator) for k in range(_VALID_DRAWS)]

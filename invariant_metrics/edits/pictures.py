@@ -25,10 +25,14 @@ from .colors import recoloring
 # %% ../../nbs/edits/10_pictures.ipynb #8448bb37
 SEVERITIES = (1, 2, 3, 4, 5)
 
+def _picture_edit(name: str, severity: str, kind: str = "violation", steps: int = 5) -> Callable:
+    return perturbation(name, task="images", kind=kind, severity=severity, steps=steps)
+
 def _step(strength: Tensor) -> Tensor: # index of the severity
     return (strength * 5).round().long().clamp(1, 5) - 1
 
 def _all(items: Items) -> Tensor: return torch.ones(len(items), dtype=torch.bool)
+def _detailed(items: Items) -> Tensor: return items.rgb.flatten(1).std(1) > 0.02 # (N,) bool
 
 # each: (picture (3, H, W), strength) -> picture
 def _map(items: Items, strength: Tensor, each: Callable) -> Tensor:
@@ -41,25 +45,27 @@ def _noise(items: Items, generator: np.random.Generator) -> Tensor:
 def _soft(x: Tensor, sigma: float) -> Tensor: # (3, H, W) blurred
     return torch.from_numpy(gaussian_filter(x.numpy(), (0, sigma, sigma), mode="mirror"))
 
+# strengths (N,) -> pictures to which a field (N, 3, H, W) is added where the mask is
+def _added(items: Items, mask: Tensor, field: Tensor, most: float = 1.0) -> Callable:
+    return lambda s: torch.where(mask, items.rgb + most * s.view(-1, 1, 1, 1) * field, items.rgb).clamp(0, 1)
+
 # %% ../../nbs/edits/10_pictures.ipynb #8b03a7d8
-@perturbation("noise", task="images", kind="violation",
-              severity="normal noise with a standard deviation of .3", steps=5)
+@_picture_edit("noise", "normal noise with a standard deviation of .3")
 def noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Independent normal noise in every channel; always applies."
     grain = _noise(items, generator)
     return lambda s: (items.rgb + 0.3 * s.view(-1, 1, 1, 1) ** 1.5 * grain).clamp(0, 1), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #d60aada3
-@perturbation("blur", task="images", kind="violation",
-              severity="Gaussian blur, sigma a sixteenth of the width", steps=5)
+@_picture_edit("blur", "Gaussian blur, sigma a sixteenth of the width")
 def blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Out of focus; applies where there is detail."
     width = items.rgb.shape[-1]
     dose = lambda s: _map(items, s, lambda x, one: _soft(x, one * width / 16))
-    return dose, items.rgb.flatten(1).std(1) > 0.02
+    return dose, _detailed(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #92b5f0cf
-@perturbation("compression", task="images", kind="violation", severity="JPEG of quality 3", steps=5)
+@_picture_edit("compression", "JPEG of quality 3")
 def compression(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "JPEG, at qualities 40, 25, 15, 8 and 3; always applies."
     def squeezed(x: Tensor, one: float) -> Tensor:
@@ -71,18 +77,17 @@ def compression(items: Items, generator: np.random.Generator) -> tuple[Callable,
     return lambda s: _map(items, s, squeezed), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #3199e7dd
-@perturbation("resize", task="images", kind="violation", severity="an eighth of the resolution", steps=5)
+@_picture_edit("resize", "an eighth of the resolution")
 def resize(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Made smaller by 1.4 to 8 times, and large again by cubic interpolation; applies where there is detail."
     def small(x: Tensor, one: float) -> Tensor:
         size = max(2, round(x.shape[-1] / (1.4 + 6.6 * (one - 0.2) / 0.8)))
         less = F.interpolate(x[None], size=(size, size), mode="bilinear", antialias=True, align_corners=False)
         return F.interpolate(less, size=x.shape[-2:], mode="bicubic", align_corners=False)[0]
-    return lambda s: _map(items, s, small), items.rgb.flatten(1).std(1) > 0.02
+    return lambda s: _map(items, s, small), _detailed(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #9b935f86
-@perturbation("salt-and-pepper", task="images", kind="violation",
-              severity="a fifth of the pixels black or white", steps=5)
+@_picture_edit("salt-and-pepper", "a fifth of the pixels black or white")
 def salt_and_pepper(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Single pixels lost; always applies."
     n, _, *size = items.rgb.shape
@@ -96,8 +101,7 @@ def _grid(items: Items) -> Tensor: # (1, H, W, 2) x and y in [-1, 1]
     y, x = torch.meshgrid(torch.linspace(-1, 1, height), torch.linspace(-1, 1, width), indexing="ij")
     return torch.stack([x, y], dim=-1)[None]
 
-@perturbation("swirl", task="images", kind="violation",
-              severity="turned by three quarters of a circle in the middle", steps=5)
+@_picture_edit("swirl", "turned by three quarters of a circle in the middle")
 def swirl(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Twisted around the middle, less and less towards the edge; applies where there is detail."
     grid, sign = _grid(items), torch.from_numpy(generator.choice([-1.0, 1.0], len(items))).float()
@@ -108,11 +112,10 @@ def swirl(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
         moved = F.grid_sample(items.rgb, turned, mode="bilinear", padding_mode="reflection",
                               align_corners=True)
         return torch.where((angle.abs() > 0)[:, None], moved, items.rgb)
-    return dose, items.rgb.flatten(1).std(1) > 0.02
+    return dose, _detailed(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #bc1458e4
-@perturbation("contamination", task="images", kind="violation",
-              severity="another picture shines through by 60 %", steps=5)
+@_picture_edit("contamination", "another picture shines through by 60 %")
 def contamination(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Mixed with a picture of another cluster; applies where there is another cluster among the items."
     order, cluster = generator.permutation(len(items)), np.asarray(items.cluster)
@@ -147,8 +150,7 @@ def _detail(items: Items, mask: Tensor) -> Tensor: # (N,) where there is somethi
     mean = (items.rgb * inside).flatten(1).sum(1) / count
     return ((items.rgb - mean.view(-1, 1, 1, 1)).square() * inside).flatten(1).sum(1).div(count).sqrt() > 0.02
 
-@perturbation("occlusion", task="images", kind="violation",
-              severity="a gray square over a quarter of the picture", steps=5)
+@_picture_edit("occlusion", "a gray square over a quarter of the picture")
 def occlusion(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "A gray square, a twentieth to a quarter of the area; applies where the picture is not gray there."
     middle = _middle(items, generator)
@@ -158,13 +160,11 @@ def occlusion(items: Items, generator: np.random.Generator) -> tuple[Callable, T
     return dose, _detail(items, nested[-1])
 
 # %% ../../nbs/edits/10_pictures.ipynb #91538fed
-@perturbation("local-noise", task="images", kind="violation",
-              severity="normal noise of .4 in a quarter of the picture", steps=5)
+@_picture_edit("local-noise", "normal noise of .4 in a quarter of the picture")
 def local_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Noise in one window; always applies."
     mask, grain = windows(items, generator), _noise(items, generator)
-    return lambda s: torch.where(mask, items.rgb + 0.4 * s.view(-1, 1, 1, 1) * grain,
-                                 items.rgb).clamp(0, 1), _all(items)
+    return _added(items, mask, grain, 0.4), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #46bbe3bf
 # (3, H, W) averaged along a line of so many pixels
@@ -177,8 +177,7 @@ def _streaked(x: Tensor, length: int, angle: float) -> Tensor:
     return torch.stack([padded[:, far + dy:far + dy + height, far + dx:far + dx + width]
                         for dy, dx in shifts]).mean(0)
 
-@perturbation("local-motion-blur", task="images", kind="violation",
-              severity="in a quarter of the picture, along a quarter of the width", steps=5)
+@_picture_edit("local-motion-blur", "in a quarter of the picture, along a quarter of the width")
 def local_motion_blur(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "What is in one window has moved; applies where there is detail in it."
     mask, angle = windows(items, generator), generator.uniform(0, np.pi, len(items))
@@ -201,8 +200,7 @@ def _shuffled(x: Tensor, mask: Tensor, part: float, key: np.ndarray) -> Tensor:
         out[:, y:y + side, z:z + side] = x[:, u:u + side, v:v + side]
     return out
 
-@perturbation("patch-shuffle", task="images", kind="violation",
-              severity="the 16 tiles of a window in another order", steps=5)
+@_picture_edit("patch-shuffle", "the 16 tiles of a window in another order")
 def patch_shuffle(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "3 to 16 tiles inside a quarter of the picture change places; applies where there is detail."
     mask, keys = windows(items, generator), generator.random((len(items), 16))
@@ -224,29 +222,24 @@ def _sky_mask(items: Items) -> tuple[Tensor, Tensor]: # (N, 1, H, W) bool; (N,) 
     return mask[:, None], (share > 0.04) & (share < 0.7)
 
 # %% ../../nbs/edits/10_pictures.ipynb #ccb44938
-@perturbation("sky-stain", task="images", kind="violation",
-              severity="smooth foreign color of .5, in the sky only", steps=5)
+@_picture_edit("sky-stain", "smooth foreign color of .5, in the sky only")
 def sky_stain(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Soft stains of false light and color in the sky; applies where there is a sky."
     mask, applies = _sky_mask(items)
     coarse = torch.from_numpy(generator.standard_normal((len(items), 3, 6, 6), dtype=np.float32))
     field = F.interpolate(coarse, size=items.rgb.shape[-2:], mode="bicubic", align_corners=True)
     field = 0.5 * field / field.abs().amax((1, 2, 3), keepdim=True)
-    return lambda s: torch.where(mask, (items.rgb + s.view(-1, 1, 1, 1) * field).clamp(0, 1),
-                                 items.rgb), applies
+    return _added(items, mask, field), applies
 
 # %% ../../nbs/edits/10_pictures.ipynb #ba5a4d1f
-@perturbation("sky-noise", task="images", kind="violation", severity="normal noise of .3 in the sky only",
-              steps=5)
+@_picture_edit("sky-noise", "normal noise of .3 in the sky only")
 def sky_noise(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Noise in the sky; applies where there is a sky."
     mask, applies = _sky_mask(items)
-    grain = _noise(items, generator)
-    return lambda s: torch.where(mask, (items.rgb + 0.3 * s.view(-1, 1, 1, 1) * grain).clamp(0, 1),
-                                 items.rgb), applies
+    return _added(items, mask, _noise(items, generator), 0.3), applies
 
 # %% ../../nbs/edits/10_pictures.ipynb #aeeb91fa
-@perturbation("shift", task="images", kind="valid", severity="moved by 6 % of the width", steps=5)
+@_picture_edit("shift", "moved by 6 % of the width", "valid")
 def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """Moved by 1 to 6 % in a random direction, whole pixels, reflected at the edge; applies where there is
     detail."""
@@ -258,11 +251,10 @@ def shift(items: Items, generator: np.random.Generator) -> tuple[Callable, Tenso
         dy, dx = round(step * np.sin(angle[i])), round(step * np.cos(angle[i]))
         return padded[i, :, far + dy:far + dy + items.rgb.shape[-2], far + dx:far + dx + width]
     return lambda s: torch.stack([one(i, float(x))
-                                  for i, x in enumerate(s)]), items.rgb.flatten(1).std(1) > 0.02
+                                  for i, x in enumerate(s)]), _detailed(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #9daaf1a1
-@perturbation("exposure", task="images", kind="valid",
-              severity="gain, contrast and white balance within a third of a stop", steps=5)
+@_picture_edit("exposure", "gain, contrast and white balance within a third of a stop", "valid")
 def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Brighter or darker, flatter or steeper, warmer or colder; always applies."
     n = len(items)
@@ -278,8 +270,8 @@ def exposure(items: Items, generator: np.random.Generator) -> tuple[Callable, Te
     return lambda s: dose(s).clamp(0, 1), _all(items)
 
 # %% ../../nbs/edits/10_pictures.ipynb #a1569885
-@perturbation("recolored", task="images", kind="valid", severity="regions turned by up to 60 degrees of hue, "
-              "among the photograph's own colors", steps=5)
+@_picture_edit("recolored",
+               "regions turned by up to 60 degrees of hue, among the photograph's own colors", "valid")
 def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions in another color: of scenes in allowed ones, of photographs as the probe of colors does."
     if items.scenes is not None:
@@ -289,7 +281,7 @@ def recolored_regions(items: Items, generator: np.random.Generator) -> tuple[Cal
     return lambda s: put_color(items.L, items.ab, dose(s)), applies
 
 # %% ../../nbs/edits/10_pictures.ipynb #7bab1f20
-@perturbation("mirror", task="images", kind="valid", severity="left and right exchanged", steps=1)
+@_picture_edit("mirror", "left and right exchanged", "valid", steps=1)
 def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Flipped, whatever the strength; always applies."
     return lambda s: torch.where((s > 0).view(-1, 1, 1, 1), items.rgb.flip(-1), items.rgb), _all(items)
@@ -297,8 +289,7 @@ def flip_sides(items: Items, generator: np.random.Generator) -> tuple[Callable, 
 # %% ../../nbs/edits/10_pictures.ipynb #97fa05f7
 _COMMON_VALID = ("shift", "exposure", "recolored")
 
-@perturbation("any-valid", task="images", kind="valid",
-              severity="one of shift, exposure and recolored at its full strength", steps=5)
+@_picture_edit("any-valid", "one of shift, exposure and recolored at its full strength", "valid")
 def any_valid(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     """One of the common alternatives, drawn for each picture among those that apply to it; applies where one
     of them does."""

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE', 'THINGS', 'KIND_OF', 'GENDERS', 'PERSONS',
            'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES', 'TIME_GROUPS', 'TIMES',
-           'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'plural_of', 'word_pairs',
+           'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'word_set', 'plural_of', 'word_pairs',
            'other_things', 'kind_name', 'other_colors']
 
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
@@ -14,6 +14,11 @@ from collections.abc import Iterable
 from ..files import word_table, word_groups
 from ..worlds.bilingual_words import LAST, MEN, ORGS, PLACES, WOMEN
 from ..invariants.caption_words import noun_lemma
+
+# %% ../../nbs/edits/40_word_lists.ipynb #63bbe6a7
+def word_set(words: str) -> frozenset[str]: # words between blanks
+    "A set of words, as they are written."
+    return frozenset(words.split())
 
 # %% ../../nbs/edits/40_word_lists.ipynb #85676f9e
 _REGULAR = word_table("regular-verbs", "base", "last letter")

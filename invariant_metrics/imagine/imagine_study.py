@@ -68,7 +68,7 @@ def _study_captions(n: int,        # scenes
     rows = []
     for i in kept:
         case = items.cases[i]
-        others = [t for t in case.content.captions
+        others = [t for t in case.right
                   if t not in (case.reference, case.valid) and claims(t) == claims(case.reference)]
         rows += [(i, "paraphrase", "", 0, text) for text in (case.valid, *others)]
     for name, levels in families.items():

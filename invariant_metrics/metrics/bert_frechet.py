@@ -12,14 +12,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core import InputError, Signature, rng, unknown
+from ..core import InputError, Signature, unknown
 from ..encoders.encoder import Encoder
 from ..encoders.text_encoder import bert, thirds
 from .metric import Estimate, encoder_rows, metric_factory
 from .frechet import (frechet_distance, frechet_replicates, sample_moments,
                                                small_factor)
-from .frechet_interval import deal_parts, fd_parts, frechet_influence, halved_rows
-from .frechet_interval import halving_signs, small_sample_note
+from .frechet_interval import fd_parts, frechet_influence, halved_rows
+from .frechet_interval import small_sample_note, split_sets
+from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #72fb3bb1
 def _given_rows(name: str,          # of the metric
@@ -118,10 +119,6 @@ def _rooted_replicates(p: Tensor,         # (N, layers*d)
                for a, b in zip(_by_layers(p, layers), _by_layers(t, layers)))
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #4b6b77a3
-def _concentration(labels: np.ndarray, half: np.ndarray | slice = slice(None)) -> float: # Σ n_g²/n²
-    count = np.bincount(labels[half])
-    return float((count**2).sum()/count.sum()**2)
-
 def _halved_roots(p: Tensor,                   # (N, layers*d)
                  t: Tensor,                   # (M, layers*d)
                  layers: int,
@@ -130,21 +127,12 @@ def _halved_roots(p: Tensor,                   # (N, layers*d)
                  seed: int,                   # of the halves
                 ) -> tuple[float, float]:
     "Mean rooted sum of halves, and by what share their bias exceeds that of the whole sets (1 if exact)."
-    labels = np.arange(len(p)) if clusters is None else np.asarray(clusters)
-    labels_t = labels if matched else np.arange(len(t))
-    units = min(labels.max() + 1, len(t))
+    units = min(len(p) if clusters is None else int(clusters.max()) + 1, len(t))
     parts = 8 if min(len(p), p.shape[1]//layers) <= 256 and units >= 8 else 4
-    signs = halving_signs(parts)
-    part = deal_parts(p, parts, rng(seed, "halves"), clusters)                             # (N,)
-    part_t = part if matched else deal_parts(t, parts, rng(seed, "halves", "target"))      # (M,)
-    roots = sum(halved_rows(a, b, part, part_t, signs).clamp(min=0).sqrt()                 # one per half
+    split = split_sets(p, t, matched, clusters, seed, parts)
+    roots = sum(halved_rows(a, b, split).clamp(min=0).sqrt() # one per half
                 for a, b in zip(_by_layers(p, layers), _by_layers(t, layers)))
-    halves = torch.cat([signs > 0, signs < 0])                                             # (halves, parts)
-    excess = []
-    for label, own_part in ((labels, part), (labels_t, part_t)):
-        of_halves = [_concentration(label, half[own_part].numpy()) for half in halves]
-        excess.append(np.mean(of_halves)/_concentration(label) - 1)
-    return float(roots.mean()), float(np.mean(excess))
+    return float(roots.mean()), split.excess
 
 # %% ../../nbs/metrics/250_bert_frechet.ipynb #24ee78d9
 def _rooted_estimate(p: Tensor,                # (N, layers*d)
@@ -160,7 +148,8 @@ def _rooted_estimate(p: Tensor,                # (N, layers*d)
     pairs = [*zip(_by_layers(p, layers), _by_layers(t, layers))]
     roots = [frechet_distance(a, b)**0.5 for a, b in pairs]
     value = sum(roots)
-    units = min(len(p) if clusters is None else int(np.max(clusters)) + 1, len(t))
+    clusters = cluster_labels(clusters, len(p))
+    units = min(len(p) if clusters is None else int(clusters.max()) + 1, len(t))
     if units < 4:
         return Estimate(value, notes=("no interval: four texts or clusters are needed to halve "
                                       f"the sets, found {units}",))

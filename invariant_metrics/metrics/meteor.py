@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
@@ -23,11 +23,7 @@ from ..files import file_sha256
 from ..data.text_sides import check_sides
 from ..data.tokens import tokenizer_of
 from ..data.wordnet import WordNet, wordnet as open_wordnet
-from .metric import Between, array_library, metric_factory
-
-# %% ../../nbs/metrics/170_meteor.ipynb #0961b647
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
+from .metric import Between, Tensor, array_library, metric_factory, share_of
 
 # %% ../../nbs/metrics/170_meteor.ipynb #8d263239
 class _Name(str):
@@ -114,19 +110,16 @@ def _meteor_rows(stats: np.ndarray, # (N, 23) counts as METEOR 1.5 prints them
                      np.where(same, 0, chunks), stats[:, 21:].mean(1)], 1)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #9319780c
-def _share(part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor") -> "np.ndarray | Tensor":
-    return part/array_library(whole).where(whole > 0, whole, 1)
-
 def _meteor_of_sums(sums: "np.ndarray | Tensor",   # (R, 6) float64 sums of rows, weighted or not
                   ) -> "np.ndarray | Tensor":     # (R,) in [0, 1]
     "METEOR 1.5 of one item or of a corpus (Denkowski and Lavie 2014); 0 if nothing matches."
     lib = array_library(sums)
     found_h, length_h, found_r, length_r, chunks, words = sums.T
-    p = _share(found_h, length_h)
-    r = _share(found_r, length_r)
-    mean = _share(p*r, _ALPHA*p + (1 - _ALPHA)*r)
+    p = share_of(found_h, length_h)
+    r = share_of(found_r, length_r)
+    mean = share_of(p*r, _ALPHA*p + (1 - _ALPHA)*r)
     scattered = chunks > 0
-    penalty = lib.where(scattered, _share(lib.where(scattered, chunks, 1), words)**_BETA, 0)
+    penalty = lib.where(scattered, share_of(lib.where(scattered, chunks, 1), words)**_BETA, 0)
     return mean*(1 - _GAMMA*penalty)
 
 # %% ../../nbs/metrics/170_meteor.ipynb #a39f0d09

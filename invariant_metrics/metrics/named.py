@@ -12,12 +12,12 @@ from typing import Annotated
 
 from torch import Tensor
 
-from ..core import InputError, Signature, unknown
+from ..core import Signature, unknown
 from ..encoders.encoder import IMAGENET, Preprocess
 from ..encoders.inception import InceptionInput
 from ..encoders.weights import get_card
 from .metric import (SEEDS, Between, Estimate, encoder_rows, metric_factory,
-                                              own_encoder)
+                                              own_encoder, repeat_rows)
 from .frechet_interval import fd_parts
 from .kernel import Polynomial
 from .mmd import kernel_metric, kid_subsets, mmd_estimate, subset_notes
@@ -77,12 +77,6 @@ def fdd(device: str | None = None, weights: str = "dinov2-large", untrained: boo
     return fd_parts("fdd", *encoder_rows(device=device, **own))
 
 # %% ../../nbs/metrics/260_named.ipynb #c6a337aa
-def _copies(x: Tensor, weights: Tensor | None) -> Tensor: # (N, d), (N,) multiplicities -> (Σ weights, d)
-    if weights is None: return x
-    if (weights != weights.round()).any():
-        raise InputError("kid draws whole images, so weights must be whole numbers; kid-full takes any")
-    return x.repeat_interleave(weights.long().to(x.device), 0)
-
 def kid_distance(p: Tensor,                  # (N, d) features
                  t: Tensor,                  # (M, d)
                  w_p: Tensor | None = None,  # (N,) whole multiplicities
@@ -91,7 +85,8 @@ def kid_distance(p: Tensor,                  # (N, d) features
                 ) -> float:
     """The mean over subsets, which papers print as KID (Bińkowski et al. 2018); raises InputError below two
     images."""
-    return kid_subsets(_copies(p, w_p), _copies(t, w_t), **drawing).mean
+    whose = "kid, unlike kid-full,"
+    return kid_subsets(repeat_rows(p, w_p, whose), repeat_rows(t, w_t, whose), **drawing).mean
 
 # %% ../../nbs/metrics/260_named.ipynb #ff07dbd3
 def _kid_estimate(p: Tensor,              # (N, d) features

@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 
 from ..core import InputError, Signature, unknown
 from ..data.text_sides import check_sides
 from ..data.tokens import language_tokenizer, piece_rules, tokenizer_of
-from .metric import Between, array_library, metric_factory
-
-# %% ../../nbs/metrics/140_ngram.ipynb #7a1771b8
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
+from .metric import Between, Tensor, array_library, metric_factory
 
 # %% ../../nbs/metrics/140_ngram.ipynb #132e7a19
 def _stable_sort(keys: np.ndarray,                  # (P,) int64, not negative

@@ -11,18 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from string import punctuation
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 import sacrebleu
 
 from ..core import Signature
 from ..data.text_sides import check_sides
-from .metric import Between, array_library, metric_factory
-
-# %% ../../nbs/metrics/180_sacre.ipynb #10e54bb5
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
+from .metric import Between, Tensor, array_library, metric_factory, share_of
 
 # %% ../../nbs/metrics/180_sacre.ipynb #9615bc29
 @dataclass(frozen=True, eq=False)
@@ -241,9 +237,9 @@ FAR = 2**20 # edits outside of the beam
 
 # (P, columns) bool, of row i
 def _outside_beam(h: np.ndarray, r: np.ndarray, i: int, columns: int) -> np.ndarray:
-    ratio = np.where(h > 0, r/np.maximum(h, 1), 1.0)
-    wide = np.where(_BEAM < ratio/2, np.ceil(ratio/2 + _BEAM), _BEAM)
-    diagonal = np.floor(i*ratio)
+    slope = np.where(h > 0, r/np.maximum(h, 1), 1.0)
+    wide = np.where(_BEAM < slope/2, np.ceil(slope/2 + _BEAM), _BEAM)
+    diagonal = np.floor(i*slope)
     end = np.where(i == h, r + 1, diagonal + wide)
     j = np.arange(columns)
     return (j < (diagonal - wide)[:, None]) | (j >= end[:, None])
@@ -466,27 +462,20 @@ def _ter_rows(
     return np.stack([edits, lengths/many], 1)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #7d0f5df0
-def _ratio(
-    part: "np.ndarray | Tensor", whole: "np.ndarray | Tensor", otherwise: float
-) -> "np.ndarray | Tensor":
-    "part / whole, and a constant where whole is 0."
-    lib = array_library(whole)
-    return lib.where(whole > 0, part/lib.where(whole > 0, whole, 1), otherwise)
-
 def _chrf_score(rows: "np.ndarray | Tensor",  # (R, 3·orders) rows, or sums of rows
                beta: float = 2,            # recall counts beta times as much as precision
                eps_smoothing: bool = False, # F for each order, as in chrF's own script
               ) -> "np.ndarray | Tensor":    # (R,) in [0, 100]
     "chrF from counts, as sacreBLEU computes it (Popović 2015)."
     h, r, m = (rows[..., k::3] for k in range(3)) # (R, orders) each
-    p = _ratio(m, h, _TINY)
-    q = _ratio(m, r, _TINY)
+    p = share_of(m, h, _TINY)
+    q = share_of(m, r, _TINY)
     weight = beta**2
-    if eps_smoothing: return 100 * _ratio((1 + weight) * p * q, weight*p + q, _TINY).mean(-1)
+    if eps_smoothing: return 100 * share_of((1 + weight) * p * q, weight*p + q, _TINY).mean(-1)
     used = array_library(rows).where((h > 0) & (r > 0), 1.0, 0.0)
-    p = _ratio((p * used).sum(-1), used.sum(-1), 0.0) # (R,) means over the orders that occur
-    q = _ratio((q * used).sum(-1), used.sum(-1), 0.0)
-    return 100 * _ratio((1 + weight) * p * q, weight*p + q, 0.0)
+    p = share_of((p * used).sum(-1), used.sum(-1), 0.0) # (R,) means over the orders that occur
+    q = share_of((q * used).sum(-1), used.sum(-1), 0.0)
+    return 100 * share_of((1 + weight) * p * q, weight*p + q, 0.0)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #f0adef92
 def _ter_score(rows: "np.ndarray | Tensor",  # (R, 2) rows, or sums of rows
@@ -496,7 +485,7 @@ def _ter_score(rows: "np.ndarray | Tensor",  # (R, 2) rows, or sums of rows
     edits = rows[..., 0]
     length = rows[..., 1]
     without_words = lib.where(edits > 0, 1.0, 0.0)
-    return 100 * lib.where(length > 0, _ratio(edits, length, 0.0), without_words)
+    return 100 * lib.where(length > 0, share_of(edits, length, 0.0), without_words)
 
 # %% ../../nbs/metrics/180_sacre.ipynb #d5b14863
 def _parts(name: str, count: Callable, score: Callable, options: dict) -> dict:

@@ -23,10 +23,10 @@ from ..core import InputError, Signature, few_threads, rng, unknown
 from ..core import progress as progress_bar
 from ..runs import per_scale, share_out
 from ..encoders.text_encoder import RememberingEncoder, bert
-from ..edits.captions import caption_items, caption_wrongness
+from ..edits.captions import caption_items
 from ..edits.colors import AXES, families, perturbations
 from ..edits.world_sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
-from ..edits.world_sentences import sentence_wrongness
+from ..edits.world_sentences import text_wrongness
 from .preference import wins
 from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED,
                                             ViewComparison, auc_rows)
@@ -360,8 +360,7 @@ def examples(self: EditedTexts) -> dict: # name -> (k,) strings or pictures
     return out
 
 # %% ../../nbs/probes/070_worlds.ipynb #ae423a5d
-_WORLDS = {"translation": (sentence_items, sentence_wrongness), # how items are made, and how wrong texts are
-           "captioning": (caption_items, caption_wrongness)}
+_WORLDS = {"translation": sentence_items, "captioning": caption_items} # how items are made
 
 def _worsening(task: str) -> list[str]: return families(task, AXES) # of three kinds
 
@@ -372,8 +371,7 @@ def _world_share(
 ) -> tuple[list[ProbeResult], dict[str, str]]:
     began = time.perf_counter()
     few_threads()
-    make, wrongness = _WORLDS[task]
-    items = make(size.items, seed)
+    items = _WORLDS[task](size.items, seed)
     judged = text_metrics(task, metrics, items.reference, **networks) + (text_sentinels() if here else [])
     texts = _edit_world(items, [f for f in _worsening(task) if asked is None or f in asked], seed)
     scores = score_texts(judged, texts, show and here)
@@ -382,7 +380,7 @@ def _world_share(
     if here and items.source:
         scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"])
     if here:
-        scores.add(ORACLE, {key: torch.from_numpy(wrongness(items, at, found))
+        scores.add(ORACLE, {key: torch.from_numpy(text_wrongness(items, at, found))
                             for key, (at, found) in texts.groups.items()})
     sign = partial(Signature.of, probe=task, items=len(items), families="+".join(texts.families))
     return ([tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began,

@@ -8,9 +8,10 @@ import pytest
 from commands import cli
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.generated_texts import GeneratedTexts, _cut_bytes, _load_generated, _sample_items, _with_outputs
-from invariant_metrics.data.judgment_tables import Choices
-from invariant_metrics.data.judgments import load_judgments
+from invariant_metrics.data import generated_texts as sets
+from invariant_metrics.data.generated_texts import GeneratedTexts, _cut_bytes, _sample_items, _with_outputs
+from invariant_metrics.data.judgment_tables import Choices, Judgments
+from invariant_metrics.data.judgments import judgment_files, load_judgments
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.people.human import agree
 
@@ -29,6 +30,12 @@ def fails(call, *args, **options) -> str:
     return str(error.value)
 
 
+def read(place, kind: str | None = None, **options) -> GeneratedTexts:
+    "The texts of a set, told from its files as judgments are."
+    kind, paths = judgment_files(place, kind)
+    return getattr(sets, f"read_{kind}")(paths[0], **options)
+
+
 # headlines
 
 SENTENCES = ["storm hits the coast on monday", "unk", "the bank cut its rate to #.# percent", "a new king was crowned"]
@@ -43,23 +50,23 @@ def test_gigaword_in_all_its_layouts(tmp_path, packed):
     article = put(tmp_path/"train", f"valid.article.filter.txt{packed}", "\n".join(SENTENCES) + "\n")
     put(tmp_path/"train", f"valid.title.filter.txt{packed}", "\n".join(TITLES) + "\n")
     objects = put(tmp_path, f"test.jsonl{packed}", [{"document": d, "summary": s} for d, s in zip(SENTENCES, TITLES)])
-    first = _load_generated(folder)
+    first = read(folder)
     assert first.name == "gigaword" and list(first.items["item"]) == ["1", "3"] and first.order == ("1", "2", "3", "4")
     assert first.items["references"].tolist() == [("storm hits coast",), ("bank cuts rate",)]
     assert first.notes == ("2 of 4 lines left out: no words in the source or in any reference",)
     for place in (folder/f"input.txt{packed}", article, objects):
-        assert _load_generated(place).items.equals(first.items) and _load_generated(place).order == first.order
+        assert read(place).items.equals(first.items) and read(place).order == first.order
     put(folder, f"task1_ref0.txt{packed}", "\n".join(TITLES[:3]) + "\n")
-    assert "4 sources and 3 references" in fails(_load_generated, folder)
-    assert "line 2: summary is 7, not a text" in fails(_load_generated, put(tmp_path, "bad.jsonl", [{"document": "a", "summary": "b"}, {"document": "a", "summary": 7}]))
+    assert "4 sources and 3 references" in fails(read, folder)
+    assert "line 2: summary is 7, not a text" in fails(read, put(tmp_path, "bad.jsonl", [{"document": "a", "summary": "b"}, {"document": "a", "summary": 7}]))
 
 
 def test_duc_as_prepared_has_four_references_and_is_no_gigaword(tmp_path):
     put(tmp_path, "input.txt", "a storm hit the coast\nthe bank cut its rate\n")
     for k, lines in enumerate(("storm hits coast\nbank cuts\n", "coast hit\nrate cut\n", "storm\nbank\n", "a storm\n\n")): put(tmp_path, f"task1_ref{k}.txt", lines)
-    found = _load_generated(tmp_path)
+    found = read(tmp_path)
     assert found.name == "duc2004" and [len(r) for r in found.items["references"]] == [4, 3]
-    assert "unknown task '3'" in fails(_load_generated, tmp_path, task=3)
+    assert "unknown task '3'" in fails(read, tmp_path, task=3)
 
 
 def nist(top):
@@ -76,12 +83,12 @@ def nist(top):
 
 
 def test_duc_from_its_archives_with_documents_and_peers(tmp_path):
-    first = _load_generated(nist(tmp_path))
+    first = read(nist(tmp_path))
     assert list(first.items["item"]) == ["APW19981016.0240", "APW19981018.0007", "NYT19981017.0001"]
     assert first.items["references"].tolist() == [("Storm hits", "Storm and rain"), ("King crowned",), ("Storm leaves",)]
     assert first.items["source"].tolist() == ["Storm & rain hit.", "A king.", "It left."]
     assert len(first.outputs) == 3 and {*first.outputs["system"]} == {"17"}
-    second = _load_generated(tmp_path, task=2)
+    second = read(tmp_path, task=2)
     assert second.items.iloc[0].tolist()[:3] == ["d30001", "Storm & rain hit. It left.", ("Summary by A. It rained.", "Summary by B. It rained.")]
     assert second.outputs.values.tolist() == [["d30001", "65", "The storm."]]
     table = put(tmp_path, "people.csv", "item,system,score\nAPW19981016.0240,17,3\nNYT19981017.0001,17,1\n")
@@ -99,17 +106,16 @@ VIDEOS = {"v_a": {"duration": 30.5, "timestamps": [[9, 20], [0, 10], [20, 30]], 
 
 def test_activitynet_endings_and_every_next_sentence(tmp_path):
     path = put(tmp_path, "val_1.json", VIDEOS)
-    found = _load_generated(path)
+    found = read(path)
     assert found.items[["item", "source", "references"]].values.tolist() == [["v_a", "He jumps. A man stands.", ("He swims.",)], ["v_c", "A cat.", ("It sleeps.",)]]
     assert found.notes == ("1 of 3 videos left out: a single sentence, or none",)
-    in_time = _load_generated(path, sort=True, part="next")
+    in_time = read(path, sort=True, part="next")
     assert in_time.items[["item", "source", "group"]].values.tolist() == [["v_a#2", "A man stands.", "v_a"], ["v_a#3", "A man stands. He jumps.", "v_a"],
                                                                          ["v_c#2", "A cat.", "v_c"]]
-    assert "unknown part 'last'" in fails(_load_generated, path, part="last")
-    assert "activitynet takes no option 'whole'; it takes part, sort" in fails(_load_generated, path, whole=True)
+    assert "unknown part 'last'" in fails(read, path, part="last")
     for change, message in (({"timestamps": [[0, 1]]}, "3 sentences and 1 timestamps"), ({"sentences": ["a", 2, "c"]}, "a sentence is no text"),
                             ({"timestamps": [[0], [1], [2]]}, "a timestamp is not a start and an end"), ({"sentences": "a"}, "no list of sentences")):
-        assert f"video v_a: {message}" in fails(_load_generated, put(tmp_path, "bad.json", {"v_a": {**VIDEOS["v_a"], **change}}), "activitynet")
+        assert f"video v_a: {message}" in fails(read, put(tmp_path, "bad.json", {"v_a": {**VIDEOS["v_a"], **change}}), "activitynet")
 
 
 def beginning(**change):
@@ -122,19 +128,19 @@ def test_hellaswag_right_endings(tmp_path, name):
     rows = [beginning(), beginning(ind=30, label=0, ctx_b="", ctx="Cut it.", ctx_a="Cut it.", source_id="wikihow~7")]
     if name.endswith("parquet"): pd.DataFrame([{**r, "label": str(r["label"])} for r in rows]).to_parquet(tmp_path/name)
     else: put(tmp_path, name, rows)
-    found = _load_generated(tmp_path/name)
+    found = read(tmp_path/name)
     assert found.items.values.tolist() == [["24", "A man stands by a pool. The man", ("jumps in.",), "activitynet~v_x"], ["30", "Cut it.", ("eats.",), "wikihow~7"]]
-    whole = _load_generated(tmp_path/name, whole=True, domain="activitynet")
+    whole = read(tmp_path/name, whole=True, domain="activitynet")
     assert whole.items.values.tolist() == [["24", "A man stands by a pool.", ("The man jumps in.",), "activitynet~v_x"]]
-    assert "no beginning from wiki; domains are" in fails(_load_generated, tmp_path/name, domain="wiki")
+    assert "no beginning from wiki; domains are" in fails(read, tmp_path/name, domain="wiki")
 
 
 def test_hellaswag_without_labels_has_no_references_and_wrong_labels_are_errors(tmp_path):
-    found = _load_generated(put(tmp_path, "test.jsonl", [{k: v for k, v in beginning().items() if k != "label"}, beginning(ind=25, label="")]))
+    found = read(put(tmp_path, "test.jsonl", [{k: v for k, v in beginning().items() if k != "label"}, beginning(ind=25, label="")]))
     assert found.items["references"].tolist() == [(), ()] and "2 of 2 items have no label, and so no reference" in found.notes
-    assert "line 1: label is 4, and there are 4 endings" in fails(_load_generated, put(tmp_path, "a.jsonl", [beginning(label=4)]))
-    assert "line 1: label is 'two'" in fails(_load_generated, put(tmp_path, "b.jsonl", [beginning(label="two")]))
-    assert "line 2: endings is no list of texts" in fails(_load_generated, put(tmp_path, "c.jsonl", [beginning(), beginning(endings="a")]))
+    assert "line 1: label is 4, and there are 4 endings" in fails(read, put(tmp_path, "a.jsonl", [beginning(label=4)]))
+    assert "line 1: label is 'two'" in fails(read, put(tmp_path, "b.jsonl", [beginning(label="two")]))
+    assert "line 2: endings is no list of texts" in fails(read, put(tmp_path, "c.jsonl", [beginning(), beginning(endings="a")]))
 
 
 # translations of the news
@@ -165,7 +171,7 @@ def test_the_package_of_the_metrics_task(tmp_path):
     assert load_judgments(tmp_path, pair="zh-en").scores["system"].tolist() == ["MSRA.9"]
     systems = load_judgments(tmp_path, pair="de-en", level="systems")
     assert systems.scores[["system", "score"]].values.tolist() == [["online-A.0", 0.1], ["UCAM.6461", 0.2]] and len(systems.outputs) == 6
-    assert _load_generated(tmp_path, pair="de-en", n=2).outputs["system"].nunique() == 2
+    assert len(load_judgments(tmp_path, pair="de-en", n=1)) == 1
     assert "unknown pair of languages 'fr-en'" in fails(load_judgments, tmp_path, pair="fr-en")
     put(tmp_path, "txt/system-outputs/newstest2019/de-en/newstest2019.UCAM.6461.de-en", "dogs\n")
     assert "UCAM.6461 has 1 lines and the source of de-en has 3" in fails(load_judgments, tmp_path, pair="de-en")
@@ -255,14 +261,15 @@ def test_answers_that_do_not_fit(tmp_path, text, message):
     assert "unknown aspect 'fluent'; did you mean fluency" in fails(load_judgments, put(tmp_path, "u.csv", "item,aspect,score\n1,fluency,2\n"), aspect="fluent")
 
 
-def test_a_sample_is_the_same_by_seed_and_keeps_what_belongs_together(tmp_path):
-    texts = GeneratedTexts("set", pd.DataFrame({"item": [str(i) for i in range(50)]}), pd.DataFrame([(str(i), s, "x") for i in range(50) for s in "AB"], columns=["item", "system", "output"]))
-    one, two, other = (_sample_items(texts, 10, seed) for seed in (1, 1, 2))
-    assert one.items.equals(two.items) and not one.items.equals(other.items) and len(one.outputs) == 20
-    assert list(one.items["item"]) == sorted(one.items["item"], key=int)
-    assert _with_outputs(replaced := _sample_items(GeneratedTexts("set", texts.items), 10, 1), ["y"]*10).outputs["item"].tolist() == list(replaced.items["item"])
-    assert _sample_items(texts, 50).notes == () and "there are not 99" in _sample_items(texts, 99).notes[0]
-    assert "n is 1 or more" in fails(_sample_items, texts, 0)
+def test_a_sample_is_the_same_by_seed_and_keeps_what_belongs_together():
+    rows = [(str(i), s, 1.0, "x") for i in range(50) for s in "AB"]
+    frame = pd.DataFrame(rows, columns=["item", "system", "score", "output"])
+    whole = Judgments("set", frame[["item", "system", "score"]], True, frame[["item", "system", "output"]])
+    one, two, other = (_sample_items(whole, 10, seed) for seed in (1, 1, 2))
+    assert one.scores.equals(two.scores) and not one.scores.equals(other.scores) and len(one.outputs) == 20
+    assert list(one.scores["item"]) == sorted(one.scores["item"], key=int) == list(one.outputs["item"])
+    assert _sample_items(whole, 50).notes == () and "there are not 99" in _sample_items(whole, 99).notes[0]
+    assert "n is 1 or more" in fails(_sample_items, whole, 0)
 
 
 def study(folder, n=40):
@@ -297,8 +304,6 @@ def test_what_is_missing_is_said_in_a_line(tmp_path):
     assert "judged items are not in activitynet, 1 of them: v_99" in fails(load_judgments, path, outputs=tmp_path/"gpt2.txt", scores=other)
     part = put(tmp_path, "part.jsonl", [{"id": "v_1", "prediction": "a dog."}])
     assert "39 of 40 judged outputs are not there: v_0 of part" in fails(load_judgments, path, outputs=part, scores=people)
-    assert "no known set of texts" in fails(_load_generated, people)
-    assert "unknown set of texts 'hellaswog'; did you mean hellaswag?" in fails(_load_generated, path, "hellaswog")
 
 
 def test_outputs_may_stand_in_the_table_of_scores(tmp_path):
