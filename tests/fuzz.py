@@ -546,6 +546,7 @@ def fuzz_tables(count: int, seed: int = 0, tell: Callable = lambda *_: None) -> 
         with tempfile.TemporaryDirectory() as folder: came, told = known_tables.check(seed, number, Path(folder))
         found[came] += 1
         tell(number, came, told)
+    return found
 
 
 # ---- one table of texts in every format: the same number, or a refusal

@@ -369,7 +369,7 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
     monkeypatch.setattr(study_run, "run_parts", begun)
     monkeypatch.setattr(lclip_run, "run_parts", begun)
     monkeypatch.setattr(imagine_run, "run_parts", begun)
-    monkeypatch.setattr(probe_run, "_probe_pictures", begun)
+    monkeypatch.setattr(probe_run, "run_parts", begun)
     monkeypatch.setattr(embedded, "import_object", lambda path: begun)
     prepare(line, small)
     code, out, err = run(line, small, monkeypatch)
