@@ -585,9 +585,15 @@ def _is_text(frame: pd.DataFrame, column: str) -> bool: # copied from the input 
         .all()
     )
 
+def _has_fractions(column: pd.Series) -> bool: # so it holds no ids
+    numbers = pd.to_numeric(column, errors="coerce")
+    return bool((numbers.notna() & (numbers % 1 != 0)).any())
+
 def _value_columns(frame: pd.DataFrame, value, where: str) -> list[str]:
-    names = frozenset.union(*(HEADINGS[key] for key in ("item", "system", "rater"))) # no metrics
-    if value is None: return [c for c in frame if bare_heading(c) not in names and not _is_text(frame, c)]
+    if value is None: # a column called judge may hold ids of raters, or scores
+        ids = HEADINGS["item"] | HEADINGS["system"]
+        people = [c for c in frame if bare_heading(c) in HEADINGS["rater"] and not _has_fractions(frame[c])]
+        return [c for c in frame if bare_heading(c) not in ids and c not in people and not _is_text(frame, c)]
     names = [v.strip() for v in value.split(",")] if isinstance(value, str) else list(value)
     if lost := [v for v in names if v not in frame]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")

@@ -122,7 +122,8 @@ def _kept(held: CaptionSet, split: str) -> tuple[list[int], dict[str, int]]: # p
 def _is_concepts(path: Path) -> bool: # no table whose headings name pictures
     if ".tsv" not in path.suffixes: return False
     first, second = [*read_lines(path)[:2], "", ""][:2]
-    return not heading_cells(first) or "://" in second
+    heads = {cell.strip().lower() for cell in first.split("\t")}
+    return not heading_cells(first) or bool(heads & {"url", "file"}) or "://" in second
 
 def _captioned(path: Path, split: str) -> tuple: # pictures, captions of each, left out, notes
     if _is_concepts(path):

@@ -45,7 +45,7 @@ class Photo:
     "One color photograph: a name, the cluster it belongs to, and its pixels or the file they are in."
     name: str                        # unique; for a folder, the path inside it
     cluster: str                     # photographs of one cluster are one observation (views of one scene)
-    path: "Path | ZipMember | None" = None # file, or None for photographs that come with a library
+    path: Path | None = None # file or member of an archive, or None for photographs that come with a library
     pixels: np.ndarray | None = None # (H, W, 3) uint8, or None: decoded from `path` when asked for
     note: str = ""                   # what had to be converted, e.g. "alpha laid on white"
     brightest: int | None = None     # the largest value in a file of 16 bits
