@@ -171,7 +171,7 @@ def collect_items(source, inputs: str = "images", # or "texts", "references", â€
                  ): # pictures of PIL: Images; arrays of a size: one tensor, else a list; others as they were
     """The pictures, features or texts of a loader, dataset or generator, in its order and without labels;
     raises InputError on loaders that shuffle and on items that hold none of these, or two."""
-    pictures = isinstance(source, Sequence) and any(isinstance(x, Image.Image) for x in source)
+    pictures = isinstance(source, (list, tuple)) and any(isinstance(x, Image.Image) for x in source)
     if not (pictures or _is_stream(source)): return source
     if _shuffles(getattr(source, "sampler", None)):
         raise InputError(f"{where}: this loader shuffles, and items are matched by their "

@@ -466,6 +466,12 @@ def _karpathy(held: Mapping, where: str) -> tuple[str, _Rows]:
 def _is_list_of(value, kind) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(x, kind) for x in value)
 
+def _names_columns(names: Sequence[str], field: str | None) -> bool: # numbered ones alone may be ids: sentence-1
+    texts = [name for name in names if _is_text_name(name)]
+    numbered = [name for name in texts if _NUMBERED.match(plain_name(name))]
+    with_id = any(plain_name(name) in _IDS for name in names)
+    return field in names or len(texts) > len(numbered) or bool(numbered) and with_id
+
 # of pandas and the like; None: these are no columns
 def _columns(held: Mapping, where: str, field: str | None) -> _Rows | None:
     if isinstance(held.get("columns"), list) and _is_list_of(held.get("data"), list): # its form "split"
@@ -473,9 +479,8 @@ def _columns(held: Mapping, where: str, field: str | None) -> _Rows | None:
         if any(len(row) != len(head) for row in held["data"]):
             raise InputError(f"{where}: rows of 'data' that are not as long as 'columns'")
         return _numbered([dict(zip(map(str, head), row)) for row in held["data"]], where, "row")
-    named = any(_is_text_name(name) or name == field for name in held)
     values = [*held.values()]
-    if not named or not values: return None
+    if not values or not _names_columns([*held], field): return None
     if all(isinstance(v, Mapping) for v in values) and len({tuple(v) for v in values}) == 1:
         index = [*values[0]]
         return _numbered([{name: column[i] for name, column in held.items()} for i in index], where, "row")

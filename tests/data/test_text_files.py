@@ -212,3 +212,12 @@ def test_a_file_of_a_million_brackets_is_refused_quickly(tmp_path):
 def test_annotations_of_rankings_have_the_same_door(name, tmp_path):
     held = load_annotations(put(tmp_path, name, REFERENCES[name]))
     assert held.captions == REFS and any("people rejected, left out: 2" in note for note in held.notes) == (name == "vizwiz.json")
+
+
+def test_ids_that_look_like_numbered_columns_are_ids():
+    for stem in ("sentence-", "caption", "ref_", "text"):
+        held = {f"{stem}{k}": [f"a cat {k}", "a dog"] for k in range(3)}
+        found = load_references(held)
+        assert list(found.names) == list(held) and [tuple(refs) for refs in found.items] == [tuple(refs) for refs in held.values()]
+    columns = {"image_id": [7, 8], "caption_1": ["a cat", "a dog"], "caption_2": ["the cat", "the dog"]}
+    assert dict(zip((found := load_references(columns)).names, map(tuple, found.items))) == {"7": ("a cat", "the cat"), "8": ("a dog", "the dog")}
