@@ -121,7 +121,7 @@ ARRAYS = { # of images and of features: name -> (function of the right array and
     "a series": (lambda x, _: pd.Series(x.ravel()), ODD), "a mapping of rows": (lambda x, _: dict(enumerate(x)), ODD), "half precision": (lambda x, _: torch.from_numpy(x.copy()).bfloat16(), ODD)}
 IMAGES = {**ARRAYS, "channels last": (lambda x, _: x.transpose(0, 2, 3, 1), RIGHT), "BGR views of channels last": (lambda x, _: np.ascontiguousarray(x.transpose(0, 2, 3, 1)[..., ::-1])[..., ::-1], RIGHT),
           "from -1 to 1": (lambda x, _: 2*x - 1, WRONG), "from 0 to 255": (lambda x, _: 255*x, WRONG), "integers": (lambda x, _: (255*x).astype(np.int64), WRONG),
-          "one image": (lambda x, _: x[0], WRONG), "one channel": (lambda x, _: x[:, :1], WRONG), "four channels": (lambda x, _: x[:, [0, 1, 2, 2]], WRONG),
+          "one image": (lambda x, _: x[0], WRONG), "four channels": (lambda x, _: x[:, [0, 1, 2, 2]], WRONG),
           "one too few": (lambda x, _: x[1:], ALONE), "smaller": (lambda x, _: x[..., 1:, 1:], ALONE), "one pixel": (lambda x, _: x[..., :1, :1], ALONE)}
 FEATURES = {**ARRAYS, "huge": (lambda x, _: x.astype(float)*1e160, ODD), "tiny": (lambda x, _: x.astype(float)*1e-160, ODD), "a large offset": (lambda x, _: x + 1e8, ODD), "integers": (lambda x, _: np.round(9*x).astype(int), ODD),
             "one row": (lambda x, _: x[:1], WRONG), "narrower": (lambda x, _: x[:, 1:], ALONE), "constant": (lambda x, _: np.repeat(x[:1], len(x), 0), ODD), "few": (lambda x, _: x[:3], ODD)}

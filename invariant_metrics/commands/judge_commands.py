@@ -490,10 +490,16 @@ def styles_command(
     people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]
     title = f"correlation with HYPE-Style ({ci} intervals; positive: the smaller distance is the more real)"
     correlations = records(table_one(found, ci).reset_index())
+    # as they are: scores hold minus the value of what is better when it is less
+    values = {" ".join(key).strip(): dict(zip(found.styles, map(float, -x if key in found.turned else x)))
+              for key, x in found.scores.items()}
+    apart = [{"style": row["style"], **{name: by_style[row["style"]] for name, by_style in values.items()}}
+             for row in people]
     tables = [ResultTable(people, "share of answers that took a picture for real"),
+              ResultTable(apart, "distance of each style from the real pictures"),
               ResultTable(correlations, title, found.signature.short)]
     rows, signature = records(found.table), str(found.signature)
-    payload = {"table": rows, "hype": hype, "signature": signature}
+    payload = {"table": rows, "hype": hype, "values": values, "signature": signature}
     return Result("styles", payload, tables, [signature], found.notes, ResultTable(rows))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #992cb8c8

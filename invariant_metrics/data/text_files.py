@@ -231,6 +231,7 @@ def heading_cells(line: str) -> list[str]:
     separator = max("\t;,", key=line.count)
     cells = [cell.strip().strip('"').strip() for cell in line.split(separator)]
     if not all(re.fullmatch(r"[\w .\-/#()]{1,40}", cell) for cell in cells): return []
+    if any(cell.isdigit() for cell in cells): return [] # an id beside a text that happens to be such a word
     named = any(plain_name(cell) in _IDS for cell in cells) or all(" " not in cell for cell in cells)
     return cells if named and any(map(_is_text_name, cells)) else []
 
