@@ -11,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import tqdm # noqa: F401 (it looks at TQDM_DISABLE once; some tests set it)
 from hypothesis import settings
 
 from commands import READY
