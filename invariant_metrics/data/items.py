@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from ..core import (InputError, check_path, check_source, few, is_tensor, lazy_import,
+from ..core import (InputError, Note, check_path, check_source, few, is_tensor, lazy_import,
                                     progress)
 from ..files import ARRAY_FILES, array_shapes, digest, file_sha256, load_arrays
 from .photos import (ENDINGS, Photo, ImageReading, ZipMember, check_white, decode,
@@ -288,14 +288,16 @@ class Images:
         how = self.reading
         frame = f"number {how.frame}, counted from 0, is" if how.frame else "the first is"
         brightest = max((p.brightest for p in photos if p.brightest is not None), default=0)
+        codes = {"alpha": "alpha", "of several": "frames", "16 bits": "bits"}
         says = {"alpha": f"have an alpha channel and are laid on {how.background} (--background)",
                 "of several": f"have several frames, of which {frame} read (--frame)",
                 "16 bits": f"have 16 bits; white is {how.data_range or 2**16 - 1:,} (--data-range), "
                            f"their brightest value {brightest:,}"}
         says |= {f"{mode} to RGB": f"are converted from {mode}" for mode in ("CMYK", "YCbCr", "LAB")}
-        counts = {sentence: sum(phrase in p.note for p in photos) for phrase, sentence in says.items()}
+        counts = {phrase: sum(phrase in p.note for p in photos) for phrase in says}
         many = f"of {len(self)} images of {self.where}"
-        return tuple(f"{n} {many} {sentence}" for sentence, n in counts.items() if n)
+        return tuple(Note(f"{n} {many} {says[phrase]}", codes.get(phrase, "converted"))
+                     for phrase, n in counts.items() if n)
 
     def fingerprints(self) -> list[str]: # sha256 of a file's bytes, with what was chosen; or of pixels
         "One digest per image, of its content alone."

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..core import InputError, few
+from ..core import InputError, Note, few
 from .items import Images
 
 # %% ../../nbs/data/170_matching.ipynb #c19f1f8f
@@ -86,7 +86,7 @@ def match_names(systems: Sequence[Images],
     first = dict(zip(names[0], systems[0].names))
     pairs = [f"{first[new]} answers {old}" for new, old in zip(names[-1], target.names) if new in first]
     sides = [_renamed(side, new) for side, new in zip((*systems, target), names)]
-    return sides[:-1], sides[-1], (f"paired by {how}: {few(pairs, 2)}",)
+    return sides[:-1], sides[-1], (Note(f"paired by {how}: {few(pairs, 2)}", "matched"),)
 
 # how they are paired, and the new names of each side; None: as they are
 def _new_names(systems: Sequence[Images], target: Images, match: str | None) -> tuple | None:

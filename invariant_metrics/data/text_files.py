@@ -17,7 +17,7 @@ from numbers import Real
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core import InputError, few
+from ..core import InputError, Note, few
 from .texts import (id_text, parse_json, plain_name, read_lines, table_cells,
                                           text_ranks)
 
@@ -165,8 +165,9 @@ def _unflagged(rows: list, side: str) -> tuple[list, tuple[str, ...]]: # VizWiz'
     if not any(flagged): return rows, ()
     kept = [row for row, out in zip(rows, flagged) if not out]
     counts = [f"{sum(row.get(f) is True for _, row in rows)} {f.removeprefix('is_')}" for f in REJECTED]
-    return kept, (f"{sum(flagged)} of {len(rows)} captions are left out, as VizWiz does: "
-                  f"{' and '.join(counts)}",)
+    note = (f"{sum(flagged)} of {len(rows)} captions are left out, as VizWiz does: "
+            f"{' and '.join(counts)}")
+    return kept, (Note(note, "left-out"),)
 
 def _ids_of(row: Mapping, skip: set, where: str) -> dict[str, str]:
     out = {}
@@ -300,7 +301,8 @@ def _tabbed(lines: Sequence[str], path: Path, side: str, field: str | None, key:
     records = [TextRecord({} if by is None else {f"column {by + 1}": row[by]},
                           [row[k] for k in rest if row[k]] or [""], "", f"{path}, line {i}")
                for i, row in rows]
-    notes = ((f"{path}: each line holds {len(rest)} references, between tabs",) if len(rest) > 1 else ())
+    notes = ((Note(f"{path}: each line holds {len(rest)} references, between tabs", "tabs"),)
+             if len(rest) > 1 else ())
     return TextFile(str(path), "lines with tabs", records, "", "" if by is None else f"column {by + 1}",
                     by_line=by is None, notes=notes)
 
@@ -346,7 +348,7 @@ def _plain_lines(lines: Sequence[str], path: Path, side: str) -> TextFile:
     if tabs and (side == "target" or tabs > sum(bool(line.strip()) for line in lines)/2):
         raise InputError(f"{path}: {tabs} of {len(lines)} lines hold tabs and the others do not; "
                          "write blanks for tabs, or give a table with a heading")
-    notes = (f"{path}: {tabs} lines hold a tab, which counts as a blank",) if tabs else ()
+    notes = (Note(f"{path}: {tabs} lines hold a tab, which counts as a blank", "tabs"),) if tabs else ()
     records = [TextRecord({}, [line], "", f"{path}, line {i}") for i, line in enumerate(lines, 1)]
     return TextFile(str(path), "lines", records, by_line=True, notes=notes, blocks=_blocks(lines))
 

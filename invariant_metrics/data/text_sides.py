@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
 
-from ..core import InputError, announce, check_source, few, unknown
+from ..core import InputError, Note, announce, check_source, few, unknown
 from .items import Images, collect_items, load_images
 from .text_files import Choice, TextFile, TextRecord, read_text_file, texts_by_id
 from .text_files import given_records
@@ -68,7 +68,8 @@ def _single(groups: Mapping[str, Sequence[Sequence]], where: str) -> tuple[list,
         count = {0: "no text", 2: "two texts"}.get(many, f"{many} texts")
         raise InputError(f"{where}: {len(wrong)} ids do not have exactly one text: {few(wrong)}; "
                          f"{wrong[0]} has {count}, and predictions need one each")
-    notes = (f"{where}: {len(twice)} ids come twice with the same text and count once: {few(twice)}",)
+    notes = (Note(f"{where}: {len(twice)} ids come twice with the same text and count once: {few(twice)}",
+                  "repeated-items"),)
     return items, notes if twice else ()
 
 def _checked(items: Sequence, names: Sequence[str], where: str, alone: bool) -> list:
@@ -147,7 +148,7 @@ def _by_blocks(file: TextFile, count: int | None) -> bool: # whether blank lines
 def _of_blocks(file: TextFile) -> TextFile:
     records = [TextRecord({}, block, "", f"{file.where}, block {i}")
                for i, block in enumerate(file.blocks, 1)]
-    note = f"{file.where}: {len(records)} blocks of references between blank lines"
+    note = Note(f"{file.where}: {len(records)} blocks of references between blank lines", "blocks")
     return replace(file, form="blocks of lines", records=records, blocks=None, notes=(*file.notes, note))
 
 def _in_step(files: Sequence[TextFile], where: str) -> TextFile: # plain lines, a column of references each
@@ -312,7 +313,7 @@ def _renamed(base: Texts, other: Texts, form: str, found: Mapping[str, str]) -> 
     order += [name for name in names if name not in {*order}]
     changed = next(((old, new) for old, new in found.items() if old != new), None)
     notes = other.notes
-    if changed: notes = (*notes, f"{other.where}: items are matched by {form}: {changed[0]} is {changed[1]}")
+    if changed: notes = (*notes, Note(f"{other.where}: items are matched by {form}: {changed[0]} is {changed[1]}", "matched"))
     return replace(other, names=order, items=[other.items[at[name]] for name in order], notes=notes)
 
 # %% ../../nbs/data/040_text_sides.ipynb #7a8746ba
@@ -339,11 +340,12 @@ def _by_order(base: Texts, other: Texts) -> tuple[Texts, Texts]: # at least one 
         ided = next(side for side in sides if not side.numbered)
         if ided.file is None or not ided.file.ordered or len(base) != len(other): return base, other
         sides = [_numbered(side) for side in sides]
-        note = f"{base.where} and {other.where} are paired by their order, for one of them has no ids"
+        note = Note(f"{base.where} and {other.where} are paired by their order, for one of them has no ids",
+                    "by-order")
     elif _records(base) or _records(other):
         same = base.file is not None and other.file is not None and base.file.where == other.file.where
         if not same:
-            note = f"{base.where} and {other.where} are paired by their order: no id is in both"
+            note = Note(f"{base.where} and {other.where} are paired by their order: no id is in both", "by-order")
     return sides[0], replace(sides[1], notes=(*sides[1].notes, note)) if note else sides[1]
 
 def _records(side: Texts) -> bool: return side.file is not None and not side.file.by_line
@@ -355,7 +357,7 @@ def _named_as(base: Texts, other: Texts, needed: bool) -> tuple[Texts, Texts]:
         if theirs is other and not form and {*base.names} != {*other.names}: return base, other
         notes = theirs.notes
         if (base.numbered or other.numbered) and theirs.key:
-            notes = (*notes, f"{base.where} and {other.where} are paired by {theirs.key}")
+            notes = (*notes, Note(f"{base.where} and {other.where} are paired by {theirs.key}", "matched"))
         return ours, _renamed(ours, replace(theirs, notes=notes), form, names)
     if base.numbered or other.numbered: return _by_order(base, other)
     if needed and not {*base.names} & {*other.names}:

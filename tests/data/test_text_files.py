@@ -221,3 +221,17 @@ def test_ids_that_look_like_numbered_columns_are_ids():
         assert list(found.names) == list(held) and [tuple(refs) for refs in found.items] == [tuple(refs) for refs in held.values()]
     columns = {"image_id": [7, 8], "caption_1": ["a cat", "a dog"], "caption_2": ["the cat", "the dog"]}
     assert dict(zip((found := load_references(columns)).names, map(tuple, found.items))) == {"7": ("a cat", "the cat"), "8": ("a dog", "the dog")}
+
+
+def test_what_the_door_did_has_a_code(tmp_path):
+    from invariant_metrics.scoring.score import score
+    refs = {"21.jpg": ["a cat sat"], "7.jpg": ["a dog ran"]}
+    for pred, code in (({"21": "a cat sat", "7": "a dog ran"}, "matched"), ([{"caption": "a cat sat"}, {"caption": "a dog ran"}], "by-order")):
+        target = refs if code == "matched" else [{"references": r} for r in refs.values()]
+        notes = score(pred, target, ["rouge-l"], ci=False)["rouge-l"].notes
+        assert code in {note.code for note in notes}, (code, notes)
+    flags = {"is_rejected": True, "is_precanned": False}
+    held = [{"image_id": 1, "caption": "a cat", **flags}, {"image_id": 1, "caption": "a gray cat", **dict.fromkeys(flags, False)}]
+    (tmp_path/"vizwiz.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"id": k, **row} for k, row in enumerate(held)]}))
+    note, = [note for note in score({"1": "a cat"}, tmp_path/"vizwiz.json", ["rouge-l"], ci=False)["rouge-l"].notes if "left out" in note]
+    assert note.code == "left-out"
