@@ -27,7 +27,7 @@ from invariant_metrics.worlds.scene_captions import WORDS, relation_captions, re
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.invariants.parse import pattern_parse
 from invariant_metrics.invariants.scene_graph import SceneGraph, graph_of, parse
-from invariant_metrics.metrics.scene_graph_match import scene_graph_rows
+from invariant_metrics.metrics.scene_graph_match import _scene_graph_rows
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"scene_graph.csv"
 
@@ -79,7 +79,7 @@ def agreement(place: Path) -> list[dict]:
     ratings = [x for r in rated for x in r["ratings"]]
     tau = lambda values: 100*kendalltau(np.repeat(values, 3), ratings, variant="c").statistic
     for synonyms in (False, True):
-        values = scene_graph_rows(texts, references, synonyms)
+        values = _scene_graph_rows(texts, references, synonyms)
         names = [f"scene-graph-{part}{', synonyms' if synonyms else ''}" for part in ("p", "r", "f1")]
         out += [row(name, "Flickr8k-Expert", len(texts), tau(column)) for name, column in zip(names, values.T)]
     return out + [row("scene-graph reward", "Flickr8k-Expert", len(texts), tau(SceneGraph().reward(texts, references)))]

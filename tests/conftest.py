@@ -73,9 +73,11 @@ def open_registries() -> list:
 
 @pytest.fixture(scope="module", autouse=True)
 def only_registered_here():
-    "What a test file registers of its own is gone when the next one begins."
-    before = {id(registry): set(registry.entries) for registry in open_registries()}
+    "What a test file registers of its own, or puts into the environment, is gone when the next one begins."
+    before, around = {id(registry): set(registry.entries) for registry in open_registries()}, dict(os.environ)
     yield
+    os.environ.clear()
+    os.environ.update(around)
     for registry in open_registries():
         new = set(registry.entries) - before.get(id(registry), set())
         for name in new:

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['SCORE_COLUMNS', 'LARGEST', 'CHOICE_SYSTEMS', 'HEADINGS', 'READERS', 'text_column', 'number_column', 'is_blank',
            'unpacked_answer', 'rating_column', 'standardize_table', 'Judgments', 'Choices', 'json_objects', 'read_json',
-           'load_table', 'field_names', 'safe_cell', 'plain_cell', 'plain_names', 'rename_columns', 'bare_heading',
-           'named_columns', 'told_columns', 'table_name', 'plain_cells', 'score_blocks', 'metric_table',
-           'joined_tables', 'judgment_format', 'reference_texts', 'is_human', 'outputs_of', 'choice_table']
+           'load_table', 'field_names', 'safe_cell', 'plain_cell', 'rename_columns', 'bare_heading', 'named_columns',
+           'told_columns', 'table_name', 'plain_cells', 'score_blocks', 'metric_table', 'joined_tables',
+           'judgment_format', 'reference_texts', 'is_human', 'outputs_of', 'choice_table']
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #9a6315e5
 import csv
@@ -489,7 +489,7 @@ def plain_cell(cell: str) -> str:
     "The text that `safe_cell` was given."
     return cell[1:] if _QUOTED.match(cell) else cell
 
-def plain_names(frame: pd.DataFrame, path: str | Path, columns: Iterable[str] = _NAMES) -> pd.DataFrame:
+def _plain_names(frame: pd.DataFrame, path: str | Path, columns: Iterable[str] = _NAMES) -> pd.DataFrame:
     "The frame of a table of cells with the names in these columns as they were before `safe_cell`."
     if _bare(Path(path)).suffix not in (".csv", ".tsv", ".txt"): return frame
     return frame.assign(**{c: frame[c].map(plain_cell) for c in columns if c in frame})
@@ -565,7 +565,7 @@ def plain_cells(frame: pd.DataFrame, given: Mapping, path: str | Path) -> pd.Dat
         for c in frame
         if any(c == given.get(o) or c == o or bare_heading(c) in HEADINGS.get(o, ()) for o in wanted)
     }
-    return plain_names(frame, path, theirs)
+    return _plain_names(frame, path, theirs)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #7f5c577c
 _PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['TEXT_TASKS', 'LEVELS', 'Case', 'TextItems', 'Foil', 'text_family', 'facts_of', 'drawn', 'repeated', 'swapped',
-           'form_foil', 'form_family', 'unrelated', 'sentence_items', 'text_wrongness']
+           'form_family', 'unrelated', 'sentence_items', 'text_wrongness']
 
 # %% ../../nbs/edits/20_world_sentences.ipynb #e8295d4d
 import re
@@ -252,7 +252,7 @@ def swapped(text: str, level: int, generator: np.random.Generator) -> str:
     return " ".join(words) + "." * text.endswith(".")
 
 # %% ../../nbs/edits/20_world_sentences.ipynb #93dd2e3a
-def form_foil(case: Case, change: Callable, level: int, generator: np.random.Generator,
+def _form_foil(case: Case, change: Callable, level: int, generator: np.random.Generator,
               same: Callable) -> Foil:
     "Both texts with their form broken; proved where they are no right answers and `same` as one."
     made = [change(text, level, generator) for text in (case.reference, case.valid)]
@@ -266,7 +266,7 @@ def form_family(name: str, task: str, severity: str,
                ) -> Callable:
     "Registers a family that breaks the form of any text."
     return text_family(name, task, severity, "form")(
-        lambda case, level, generator: form_foil(case, change, level, generator, same))
+        lambda case, level, generator: _form_foil(case, change, level, generator, same))
 
 # %% ../../nbs/edits/20_world_sentences.ipynb #d0c7cc7c
 def _words(text: str) -> tuple: return tuple(sorted(text.lower().rstrip(".").replace(",", "").split()))
@@ -287,7 +287,7 @@ def _lose_case(case: Case, level: int, generator: np.random.Generator) -> Foil |
     def lower(text, *_):
         for name in lost: text = text.replace(name, name.lower())
         return text
-    return form_foil(case, lower, level, generator, str.lower)
+    return _form_foil(case, lower, level, generator, str.lower)
 
 # %% ../../nbs/edits/20_world_sentences.ipynb #05052696
 def unrelated(name: str, task: str, severity: str, apart: Callable) -> None: # (case, other case) -> bool

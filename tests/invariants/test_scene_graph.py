@@ -17,7 +17,7 @@ from invariant_metrics.invariants.parse import Parse, from_rows, _from_spacy, pa
 from invariant_metrics.invariants.scene_graph import Entity, Graph, SceneGraph, _graph_difference, draw_graphs
 from invariant_metrics.invariants.scene_graph import graph_of, parse, tuples
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, scene_graph_rows
+from invariant_metrics.metrics.scene_graph_match import scene_graph_f1, _scene_graph_rows
 
 
 def by_hand(text: str, chunks) -> Parse:
@@ -175,7 +175,7 @@ def test_it_is_a_reward_and_no_loss():
 def test_f_equals_its_formula():
     texts = ["a cat on a red couch", "", "two dogs", "a horse ridden by a boy"]
     references = [("a black cat on a couch", "a cat on a sofa"), ("a cat",), ("",), ("a boy riding a horse", "a small boy")]
-    for row, text, refs in zip(scene_graph_rows(texts, references), texts, references):
+    for row, text, refs in zip(_scene_graph_rows(texts, references), texts, references):
         said_, right = tuples(parse(text)), set().union(*(tuples(parse(r)) for r in refs))
         both = len(said_ & right)
         p, r = (both/len(side) if side else 0 for side in (said_, right))

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from invariant_metrics.core import InputError, Signature, torch_rng
 from invariant_metrics.metrics.metric import Rows, get_metric
 from invariant_metrics.metrics.frechet import frechet_distance
-from invariant_metrics.metrics.frechet_interval import deal_parts, frechet_estimate, _frechet_from_stats
+from invariant_metrics.metrics.frechet_interval import _deal_parts, frechet_estimate, _frechet_from_stats
 from invariant_metrics.metrics.frechet_interval import _tail, _frechet_infinite, frechet_influence
-from invariant_metrics.metrics.frechet_interval import halving_signs, small_sample_note
+from invariant_metrics.metrics.frechet_interval import _halving_signs, small_sample_note
 from invariant_metrics.metrics.frechet_interval import _transport_factors
 from invariant_metrics.metrics.gaussian import GaussianStats
 from invariant_metrics.scoring.inference import score_rows
@@ -99,7 +99,7 @@ def test_wide_features_in_float32_change_no_standard_error():
 
 @pytest.mark.parametrize("parts", [2, 4, 8, 16])
 def test_halving_is_balanced(parts):
-    signs = halving_signs(parts)
+    signs = _halving_signs(parts)
     assert signs.shape == (parts - 1, parts) and (signs.sum(1) == 0).all()
     together = signs.T @ signs                                   # any two parts: together in half of the splits, less one
     assert (together - (parts*torch.eye(parts) - 1)).abs().max() == 0
@@ -107,17 +107,17 @@ def test_halving_is_balanced(parts):
 
 @pytest.mark.parametrize("parts", [0, 1, 3, 6])
 def test_parts_are_a_power_of_two(parts):
-    with pytest.raises(InputError, match="power of two"): halving_signs(parts)
+    with pytest.raises(InputError, match="power of two"): _halving_signs(parts)
 
 
 @settings(max_examples=25)
 @given(st.integers(8, 40), st.integers(0, 1000), st.sampled_from([2, 4, 8]))
 def test_dealing_is_even_and_blind_to_order(n, seed, parts):
     x = torch.randn(n, 3, generator=torch_rng(seed, "deal"))
-    part, order = deal_parts(x, parts, np.random.default_rng(seed)), torch.randperm(n, generator=torch_rng(seed, "order"))
+    part, order = _deal_parts(x, parts, np.random.default_rng(seed)), torch.randperm(n, generator=torch_rng(seed, "order"))
     counts = part.bincount(minlength=parts)
     assert counts.max() - counts.min() <= 1
-    assert torch.equal(deal_parts(x[order], parts, np.random.default_rng(seed)), part[order])
+    assert torch.equal(_deal_parts(x[order], parts, np.random.default_rng(seed)), part[order])
 
 
 @settings(max_examples=15)
@@ -140,7 +140,7 @@ def test_correction_is_twice_whole_less_halves(n, d):
     a, b = draw(n, n, d, 7)
     estimate = frechet_estimate(a, b, matched=True, seed=3, parts=2)
     from invariant_metrics.core import rng
-    part = deal_parts(a, 2, rng(3, "halves"))
+    part = _deal_parts(a, 2, rng(3, "halves"))
     halves = [frechet_distance(a[part == k], b[part == k]) for k in (0, 1)]
     assert estimate.value == frechet_distance(a, b)
     assert estimate.corrected == pytest.approx(2*estimate.value - sum(halves)/2, abs=1e-8)

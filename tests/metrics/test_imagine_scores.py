@@ -8,7 +8,7 @@ import pytest
 import torch
 from commands import cli
 
-from invariant_metrics.experiments.command import parse_options
+from invariant_metrics.experiments.command import _parse_options
 from invariant_metrics.core import InputError, Signature, rng
 from invariant_metrics.data.judgment_tables import metric_table
 from invariant_metrics.encoders.cache import cached_rows, list_cache
@@ -338,7 +338,7 @@ def own_generator(level: int = 0):
 def test_options_reach_the_generator_as_a_command_gives_them():
     for given, part in ((["generator=diffusion", "steps=2", "scheduler=dpm-solver", "guidance=1"], ("generator-steps", "2")),
                         (["generator=test_imagine_scores:own_generator", "level=7"], ("generator-level", "7")), (["generator=noise", "of=scenes"], ("generator-of", "scenes"))):
-        found = score([AGAIN], [BALL], "imagine-image", metric_options=parse_options([*given, "seeds=1"]), ci=False)["imagine-image"]
+        found = score([AGAIN], [BALL], "imagine-image", metric_options=_parse_options([*given, "seeds=1"]), ci=False)["imagine-image"]
         assert dict(found.signature.items)[part[0]] == part[1]
     with pytest.raises(InputError, match="stps has no effect on imagine-image; leave it out, they take generator, .*steps"):
         score([AGAIN], [BALL], "imagine-image", metric_options={"generator": "diffusion", "stps": "2"})
