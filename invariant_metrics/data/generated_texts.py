@@ -21,7 +21,7 @@ import pandas as pd
 from ..core import (InputError, check_range, check_type, few, rng, unknown)
 from .judgment_tables import (Choices, Judgments, SCORE_COLUMNS, field_names,
                                                     judgment_format, load_table)
-from .judgment_tables import (number_column, outputs_of, read_json, rename_columns,
+from .judgment_tables import (number_column, outputs_of, read_json, rename_columns, score_lines,
                                                     standardize_table, text_column)
 from .judgments import load_judgments
 from .texts import read_lines
@@ -626,17 +626,10 @@ def _table_scores(path: Path, pair: str, systems: bool, human: str) -> pd.DataFr
     return pd.DataFrame(parts, index=frame.index)
 
 def _list_scores(path: Path, systems: bool) -> pd.DataFrame: # item, system, score: those that there are
-    rows, counts = [], {}
-    for i, line in enumerate(read_lines(path), 1):
-        cells = line.split()
-        if not cells: continue
-        if len(cells) != 2:
-            raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
-        counts[cells[0]] = counts.get(cells[0], 0) + 1
-        if cells[1] != "None": rows.append((i, cells[0], cells[1], str(counts[cells[0]])))
+    rows = [row for row in score_lines(path) if row[3] != "None"]
     if not rows: raise InputError(f"{path}: no scores; it is empty")
-    frame = pd.DataFrame({"system": [r[1] for r in rows], "score": [r[2] for r in rows],
-                          "item": [r[3] for r in rows]}, index=pd.Index([r[0] for r in rows], name="line"))
+    frame = pd.DataFrame({"system": [r[1] for r in rows], "score": [r[3] for r in rows],
+                          "item": [r[2] for r in rows]}, index=pd.Index([r[0] for r in rows], name="line"))
     frame["score"] = number_column(frame, "score", str(path))
     return frame.drop(columns="item") if systems else frame
 

@@ -6,7 +6,7 @@
 __all__ = ['SCORE_COLUMNS', 'LARGEST', 'CHOICE_SYSTEMS', 'HEADINGS', 'READERS', 'text_column', 'number_column', 'is_blank',
            'unpacked_answer', 'rating_column', 'standardize_table', 'Judgments', 'Choices', 'json_objects', 'read_json',
            'load_table', 'field_names', 'safe_cell', 'plain_cell', 'rename_columns', 'bare_heading', 'named_columns',
-           'told_columns', 'table_name', 'plain_cells', 'score_blocks', 'metric_table', 'joined_tables',
+           'told_columns', 'table_name', 'plain_cells', 'score_lines', 'score_blocks', 'metric_table', 'joined_tables',
            'judgment_format', 'reference_texts', 'is_human', 'outputs_of', 'choice_table']
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #9a6315e5
@@ -659,10 +659,9 @@ _FILE = re.compile(r"\.(txt|hyp|out|mt|tok|detok|sgm|[a-z]{2,3})$")
 def _system_name(file: str) -> str: # of a file of its outputs
     return _FILE.sub("", Path(file.replace("\\", "/")).name)
 
-def _score_blocks(path: Path) -> list[tuple[str, str, str, str]]: # item, system, metric, value
-    name = re.sub(r"\.(seg|sys|doc|domain)\.score$", "", path.name.removesuffix(".gz"))
-    whole = ".sys.score" in path.name
-    rows = []
+# number of the line; system; number of its score, from 1; score
+def score_lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
+    "Lines of a system and a score; raises InputError on any other."
     counts = {}
     for i, line in enumerate(read_lines(path), 1):
         cells = line.split()
@@ -670,8 +669,13 @@ def _score_blocks(path: Path) -> list[tuple[str, str, str, str]]: # item, system
         if len(cells) != 2:
             raise InputError(f"{path}, line {i}: expected a system and a score, not {line!r:.60}")
         counts[cells[0]] = counts.get(cells[0], 0) + 1
-        rows.append((i, "" if whole else str(counts[cells[0]]), cells[0], name, cells[1]))
-    return rows
+        yield i, cells[0], str(counts[cells[0]]), cells[1]
+
+def _score_blocks(path: Path) -> list[tuple[str, str, str, str]]: # item, system, metric, value
+    name = re.sub(r"\.(seg|sys|doc|domain)\.score$", "", path.name.removesuffix(".gz"))
+    whole = ".sys.score" in path.name
+    return [(i, "" if whole else number, system, name, score)
+            for i, system, number, score in score_lines(path)]
 
 _PRINTED = re.compile(r"(?:(.+?)\t)?Segment (\d+)\tscore: (\S+)")
 _PRINTED_MEAN = re.compile(r"(.+?)\tscore: (\S+)")
