@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from filelock import FileLock
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..core import InputError, Signature, rng, unknown
 from ..stats import auc, bootstrap_weights
@@ -41,6 +41,8 @@ from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers
 from ..training.augmented import AugmentedLoss, TargetCache
 from ..training.batches import batch_indices
+from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe
+from ..training.loop import Optim, Turn
 
 # %% ../../nbs/studies/030_colorizers.ipynb #cf29456d
 _COLORIZATION = StudyDesign(
@@ -262,7 +264,9 @@ class Colorization(StudyTask):
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
         encoder = self.plan.settings["encoder"]
         judges = {n: invariant_weight_names(n) for n in _judged_invariants(self.plan)}
-        return super().weight_takers() | judges | {m: weight_names(m, encoder) for m in _ALWAYS}
+        recipe = RECIPE_WEIGHTS.get(self.plan.settings["model"], ()) if self.network_size == "full" else ()
+        frozen = {name: (name,) for name in recipe}
+        return super().weight_takers() | judges | frozen | {m: weight_names(m, encoder) for m in _ALWAYS}
 
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
         s = self.plan.settings
@@ -282,8 +286,27 @@ class Colorization(StudyTask):
     def own_names(self) -> dict[str, list[str]]:
         return {part: [p.name for p in photos] for part, photos in self.photos().items()}
 
+    @property
+    def network_size(self) -> str: # of a published network: as published on the full scale, else tiny
+        return "full" if self.plan.settings["scale"] == "full" else "tiny"
+
+    @cached_property
+    def recipe(self) -> ColorRecipe | None: # None: the loss of this package
+        return color_recipe(self.plan.settings["model"], self.network_size, self.plan.weights.named)
+
     def network(self, seed: int) -> Colorizer:
-        return colorizers[self.plan.settings["model"]](seed=seed).to(self.device)
+        return colorizers[self.plan.settings["model"]](seed=seed, size=self.network_size).to(self.device)
+
+    def critic(self, seed: int) -> nn.Module | None:
+        return self.recipe.critic(seed).to(self.device) if self.recipe else None
+
+    def optim(self, forked: bool) -> Optim:
+        published = self.recipe and self.network_size == "full"
+        return self.recipe.optim if published else super().optim(forked)
+
+    def turns(self, network: Colorizer, critic: nn.Module | None, loss: Callable, optim: Optim) -> list[Turn]:
+        if critic is None: return super().turns(network, critic, loss, optim)
+        return self.recipe.turns(network, critic, loss, optim)
 
     def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16
         "g of the truth for the training pictures, computed by one process; None beyond `limit` MB."
@@ -297,7 +320,8 @@ class Colorization(StudyTask):
         with FileLock(cache_folder()/f"targets-{digest(about)}.lock"): # the other processes wait and read
             return cached_tensors("targets", about, compute)["value"]
 
-    def training(self, invariants: Sequence[str], alpha: float, seed: int) -> tuple[AugmentedLoss, Callable]:
+    def training(self, invariants: Sequence[str], alpha: float, seed: int, critic: nn.Module | None = None,
+                ) -> tuple[AugmentedLoss, Callable]:
         rgb = self.pictures["train"].rgb
         pick = batch_indices(len(rgb), self.plan.size.batch, seed)
         values = {label_of(i): v for i in invariants if (v := self.truth_values(i)) is not None}
@@ -305,7 +329,8 @@ class Colorization(StudyTask):
             self.tick()
             L, ab = split_lab(rgb[pick(i)])
             return {"L": L, "ab": ab, "targets": {name: v[pick(i)].float() for name, v in values.items()}}
-        return AugmentedLoss({label_of(i): (self.invariant(i), alpha) for i in invariants}), at
+        added = {label_of(i): (self.invariant(i), alpha) for i in invariants}
+        return (self.recipe.loss(critic, added) if self.recipe else AugmentedLoss(added)), at
 
     def data_record(self) -> dict[str, str]:
         s = self.plan.settings

@@ -91,8 +91,21 @@ class StudyTask:
         "The network of the plan with the first weights of a seed."
         raise NotImplementedError
 
+    def critic(self, seed: int) -> nn.Module | None:
+        "The critic that is trained beside the network, with the first weights of a seed; None: there is none."
+
+    def optim(self, forked: bool, # whether it goes on from the common start of its seed
+             ) -> Optim:
+        "How a network is optimized."
+        return Optim(lr=1e-3, warmup=10) if forked else self.pretraining
+
+    def turns(self, network: nn.Module, critic: nn.Module | None, loss: Callable, optim: Optim) -> list[Turn]:
+        "What moves in each step: the network, and its critic if it has one."
+        return [Turn(network, loss, optim)]
+
     def training(self, invariants: Sequence[str], # none for the plain loss
                  alpha: float, seed: int,         # the seed of the batches
+                 critic: nn.Module | None = None, # of the network
                 ) -> tuple[Callable, Callable[[int], dict]]: # a loss with `settings`; batch number -> batch
         "What a system is trained with. A batch ticks; its items depend on its number and the seed alone."
         raise NotImplementedError
@@ -144,7 +157,7 @@ def make_plan(settings: Mapping,              # "task", and what differs from th
     return plan_study(study_tasks[settings.get("task", "colorization")].design, settings, size)
 
 # %% ../../nbs/studies/020_tasks.ipynb #89bef28d
-def _train_network(task: StudyTask, network: nn.Module,
+def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None,
                   loss: Callable, batches: Callable[[int], dict], # from the task's `training`
                   steps: int,
                   folder: Path,        # of its checkpoints
@@ -155,8 +168,8 @@ def _train_network(task: StudyTask, network: nn.Module,
     fresh = not (folder/"checkpoint.safetensors").exists()
     begun = time.process_time()
     every = max(50, steps // task.checkpoints)
-    log = fit(Turn(network, loss, optim), batches, steps, folder=folder, save_every=every, seed=seed,
-              settings=about, desc=folder.name)
+    log = fit(task.turns(network, critic, loss, optim), batches, steps, folder=folder, save_every=every,
+              seed=seed, settings=about, desc=folder.name)
     log.attrs["step seconds"] = (time.process_time() - begun)/steps if fresh else None
     release_memory()
     return log
@@ -164,10 +177,11 @@ def _train_network(task: StudyTask, network: nn.Module,
 # %% ../../nbs/studies/020_tasks.ipynb #f343e9af
 def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
-    network = task.network(seed)
-    loss, batches = task.training((), 0.0, seed)
+    network, critic = task.network(seed), task.critic(seed)
+    loss, batches = task.training((), 0.0, seed, critic)
     folder = task.folder/"pretrained"/f"s{seed}"
-    log = _train_network(task, network, loss, batches, task.plan.size.pretrain, folder, task.pretraining, seed)
+    steps = task.plan.size.pretrain
+    log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=False), seed)
     save_results(log, folder/"log.parquet") # marks the end
     return network
 
@@ -176,20 +190,21 @@ _PULL_BATCHES = 4 # the first ones of a fork, on which its pull is measured
 
 def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none for the task loss
          seed: int,                                                      # of the batches
+         critic: nn.Module | None = None,
         ) -> float:
     "Gradient length of what invariants add to the loss at weight 1, or of the task loss; mean over batches."
     network = fork(network).eval()
     ticking = task.tick
     task.tick = int # does nothing, since no step is taken
     try:
-        loss, batches = task.training(invariants, 1.0, seed)
+        loss, batches = task.training(invariants, 1.0, seed, critic)
         parameters = [p for p in network.parameters() if p.requires_grad]
         device = parameters[0].device
         lengths = []
         for i in range(_PULL_BATCHES):
             terms = weighted(loss(network, to_device(batches(i), device)))
             value = sum(w*t for name, (w, t) in terms.items()
-                        if (name == "task") != bool(invariants) and w != 0)
+                        if (name in loss.invariants) == bool(invariants) and w != 0)
             found = torch.autograd.grad(value, parameters, allow_unused=True)
             lengths.append(torch.cat([g.flatten() for g in found if g is not None]).norm().item())
         return sum(lengths)/len(lengths)
@@ -197,13 +212,14 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
 
 # %% ../../nbs/studies/020_tasks.ipynb #a9e92f06
 def equal_pull(
-    task: StudyTask, network: nn.Module, unit: Unit, invariants: Sequence[str]
+    task: StudyTask, network: nn.Module, unit: Unit, invariants: Sequence[str],
+    critic: nn.Module | None = None,
 ) -> dict[str, float]: # {} unless it is a random control
     "The weight at which a random control pulls as hard as its real system, and the three gradient lengths."
     real = task.plan.copied.get(unit.system)
     if real is None: return {}
     sides = {"real": task.plan.systems[real], "random": invariants, "task": ()}
-    found = {side: pull(task, network, names, unit.seed + 1000) for side, names in sides.items()}
+    found = {side: pull(task, network, names, unit.seed + 1000, critic) for side, names in sides.items()}
     lengths = {f"{side}_gradient": length for side, length in found.items()}
     return {"alpha": unit.alpha*found["real"]/found["random"]} | lengths
 
@@ -212,11 +228,13 @@ def _train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple
     "A system forked from the pretrained network of its seed, and its log with `equal_pull` in attrs."
     start = task.folder/"pretrained"/f"s{unit.seed}"/"checkpoint.safetensors"
     network = fork(load_weights(task.network(unit.seed), start))
-    matched = equal_pull(task, network, unit, invariants)
-    loss, batches = task.training(invariants, matched.get("alpha", unit.alpha), unit.seed + 1000)
+    critic = task.critic(unit.seed)
+    if critic is not None: load_weights(critic, start, "critic")
+    matched = equal_pull(task, network, unit, invariants, critic)
+    loss, batches = task.training(invariants, matched.get("alpha", unit.alpha), unit.seed + 1000, critic)
     folder = unit_file(task.folder, unit).parent
-    optim = Optim(lr=1e-3, warmup=10)
-    log = _train_network(task, network, loss, batches, task.plan.size.steps, folder, optim, unit.seed)
+    steps = task.plan.size.steps
+    log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=True), unit.seed)
     log.attrs["pull"] = matched
     return network, log
 

@@ -40,7 +40,7 @@ class Optim:
     weight_decay: float = 1e-2                  # AdamW's; 0 is plain Adam
     betas: tuple[float, float] = (0.9, 0.99)    # decay of its two averages
     warmup: int = 20                            # steps up to the peak
-    schedule: str = "cosine"                    # or "constant", "inverse-sqrt", "stairs-N"
+    schedule: str = "cosine" # or "constant", "inverse-sqrt", "stairs-N", "halves-.4-.8" (shares of the run)
     final: float = 0.05                         # cosine, stairs: the last rate as a share of the peak
     clip: float = 1.0                           # longest gradient; inf for no limit
 
@@ -50,6 +50,11 @@ def _stair(gone: float,  # share of the run that is over
            final: float, # height of the last
           ) -> float:
     return final ** (min(int(gone * n), n - 1) / (n - 1))
+
+def _halvings(gone: float,  # share of the run that is over
+              shares: str,  # at which the rate is halved: "-0.4-0.6"
+             ) -> float:
+    return 0.5**sum(gone >= float(share) for share in shares.split("-")[1:])
 
 def _learning_rate(optim: Optim,
                   step: int,  # from 0
@@ -61,6 +66,8 @@ def _learning_rate(optim: Optim,
     curves = {"constant": lambda: 1.0,
               "cosine": lambda: optim.final + (1 - optim.final) * (1 + math.cos(math.pi * gone)) / 2,
               "inverse-sqrt": lambda: math.sqrt(max(optim.warmup, 1) / max(step + 1, optim.warmup, 1))}
+    halves = re.fullmatch(r"halves((?:-0?\.\d+)+)", optim.schedule)
+    if halves: return optim.lr * rise * _halvings(step/steps, halves[1])
     stairs = re.fullmatch(r"stairs-([2-9]|[1-9]\d+)", optim.schedule)
     if stairs: return optim.lr * rise * _stair(gone, int(stairs[1]), optim.final)
     if optim.schedule not in curves: raise unknown("schedule", optim.schedule, (*curves, "stairs-5"))
