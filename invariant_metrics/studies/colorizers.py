@@ -102,15 +102,26 @@ def _scene_pictures(plan: StudyPlan, parts: Sequence[str]) -> dict[str, Pictures
     return out
 
 # %% ../../nbs/studies/030_colorizers.ipynb #880e860f
-def _divide_photos(photos: Sequence[Photo], seed: int) -> dict[str, list[Photo]]:
+_LEAST = {"train": 2, "validation": 1, "test": 2} # photographs of a part
+
+def _divide_photos(photos: Sequence[Photo], seed: int,
+                   test: Sequence[Photo] | None = None, # None: a share of the photographs
+                  ) -> dict[str, list[Photo]]:
     "Photographs by part; raises InputError if they are too few."
-    needs = "2 to train on, 1 to choose alpha on, 2 to test on"
+    shares = {part: share for part, share in DATA_PARTS.items() if test is None or part != "test"}
+    needs = "2 to train on, 1 to choose alpha on" + ", 2 to test on"*(test is None)
     few = InputError(f"{len(photos)} photographs are fewer than the split needs: {needs}; add photographs")
-    if len({p.cluster for p in photos}) < 5: raise few
-    parts = split_photos(photos, DATA_PARTS, seed)
-    least = {"train": 2, "validation": 1, "test": 2}
-    if any(len({p.cluster for p in parts[part]}) < n for part, n in least.items()): raise few
+    if len({p.cluster for p in photos}) < sum(_LEAST[part] for part in shares): raise few
+    parts = split_photos(photos, shares, seed)
+    if test is not None: parts["test"] = list(test)
+    if any(len({p.cluster for p in parts[part]}) < n for part, n in _LEAST.items()): raise few
     return parts
+
+def _photos_by_part(settings: Mapping) -> dict[str, list[Photo]]: # settings of a study with data
+    "The user's photographs; those to test on are in their own folder if one is given."
+    def of(folder: str) -> list[Photo]: return folder_photos(folder, settings["recursive"], settings["regions"])
+    test = of(settings["test_data"]) if settings["test_data"] else None
+    return _divide_photos(of(settings["data"]), settings["seed"], test)
 
 # %% ../../nbs/studies/030_colorizers.ipynb #39503db0
 def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[str, Pictures]:
@@ -118,7 +129,7 @@ def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict
     ones."""
     s = plan.settings
     size = plan.size
-    photos = _divide_photos(folder_photos(s["data"], s["recursive"], s["regions"]), s["seed"])
+    photos = _photos_by_part(s)
     out = {}
     for part in parts:
         own = photos[part]
@@ -269,8 +280,7 @@ class Colorization(StudyTask):
         return super().weight_takers() | judges | frozen | {m: weight_names(m, encoder) for m in _ALWAYS}
 
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
-        s = self.plan.settings
-        return _divide_photos(folder_photos(s["data"], s["recursive"], s["regions"]), s["seed"])
+        return _photos_by_part(self.plan.settings)
 
     def check(self) -> dict[str, bool]:
         s = self.plan.settings

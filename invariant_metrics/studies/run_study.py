@@ -126,6 +126,8 @@ def study(
     out: str | Path | None = None,         # run folder; default runs/TASK
     # your own data: a folder of photographs, parallel text, or captions with images
     data: str | Path | None = None,
+    # colorization: photographs to test on, in a folder of their own; default a share of the data
+    test_data: str | Path | None = None,
     recursive: bool = False,               # look into its subfolders
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
@@ -164,12 +166,14 @@ def study(
     out = Path(out or Path("runs")/task)
     texts = task != "colorization"
     trained = "training" in parts
-    idle = ("regions",) if task == "captioning" and trained else ("regions", "encoder")
+    idle = ("regions", "test_data") + (() if task == "captioning" and trained else ("encoder",))
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
+    if test_data and not data: raise InputError("--test-data are tested beside --data; give what to train on")
     identity = data_identity(data, recursive or texts, files=texts)
+    if test_data: identity = digest([identity, data_identity(test_data, recursive)])
     chosen = chosen_record(WeightChoice.of(weights))
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity,
-                    recursive=recursive,
+                    recursive=recursive, test_data=test_data and str(Path(test_data).resolve()),
                     regions=regions and str(Path(regions).resolve()), regions_identity=data_identity(regions),
                     scale=scale, grid=grid,
                     alphas=alphas and list(alphas), seeds=seeds, random_networks=random_networks,
