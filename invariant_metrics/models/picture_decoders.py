@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, few, unknown
-from .colorizer import seeded
+from .colorizer import load_published, seeded
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g007
 @dataclass(frozen=True)
@@ -70,21 +70,11 @@ class VQGAN(nn.Module):
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g015
 def _fill_decoder(network: nn.Module, # on any device, also "meta"
-                 state: Mapping[str, Tensor],
-                 what: str,          # for messages, e.g. "VQGAN"
-                ) -> nn.Module:      # frozen, in evaluation mode, in single precision
+                  state: Mapping[str, Tensor],
+                  what: str,          # for messages, e.g. "VQGAN"
+                 ) -> nn.Module:      # frozen, in evaluation mode, in single precision
     "The network with these tensors; raises InputError if some are missing, left over or of another shape."
-    own = network.state_dict()
-    missing = sorted(own.keys() - state.keys())
-    extra = sorted(state.keys() - own.keys())
-    if missing: raise InputError(f"no {what}: {len(missing)} tensors are missing, {missing[0]} among them")
-    if extra: raise InputError(f"no {what}: {len(extra)} tensors have no place in it: {few(extra, 3)}")
-    other = [name for name in own if own[name].shape != state[name].shape]
-    if other:
-        sizes = f"{tuple(state[other[0]].shape)}, not {tuple(own[other[0]].shape)}"
-        raise InputError(f"no {what}: {len(other)} tensors have another shape; {other[0]} is {sizes}")
-    network.load_state_dict({name: state[name].float() for name in own}, assign=True)
-    return network.requires_grad_(False).eval()
+    return load_published(network, state, what).requires_grad_(False).eval()
 
 # %% ../../nbs/models/70_picture_decoders.ipynb #g016
 _NAMES = {"quantize.embedding.": "codebook.", "quantize.embed.": "codebook.",
