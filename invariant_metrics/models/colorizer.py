@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import InputError, Registry, few, torch_rng, unknown
+from ..core import InputError, Registry, torch_rng, unknown
 from ..color import join_lab
 
 # %% ../../nbs/models/00_colorizer.ipynb #eed4b901
@@ -151,9 +151,10 @@ def load_published(network: nn.Module,                     # on any device, also
     shapes = {name: (tuple(tensors[name].shape), tuple(value.shape))
               for name, (_, value) in own.items() if name in tensors}
     other = [f"{name} is {found}, not {wanted}" for name, (found, wanted) in shapes.items() if found != wanted]
-    wrong = [f"{len(missing)} tensors are missing, {few(missing, 3)}"]*bool(missing)
-    wrong += [f"{len(extra)} tensors have no place in it: {few(extra, 3)}"]*bool(extra)
-    wrong += [f"{len(other)} tensors have another shape: {few(other, 3)}"]*bool(other)
+    def first(names): return ", ".join(names[:3])
+    wrong = [f"{len(missing)} tensors are missing, {first(missing)} among them"]*bool(missing)
+    wrong += [f"{len(extra)} tensors have no place in it: {first(extra)}"]*bool(extra)
+    wrong += [f"{len(other)} tensors have another shape: {first(other)}"]*bool(other)
     if wrong: raise InputError(f"no {what}: {'; '.join(wrong)}")
     state = {name: tensors[theirs].to(value.dtype) for theirs, (name, value) in own.items()}
     network.load_state_dict(state, assign=True)

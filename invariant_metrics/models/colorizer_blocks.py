@@ -46,18 +46,21 @@ class _Spectral:
         self.weight_orig = weight
         self.register_buffer("weight_u", F.normalize(torch.randn(after), dim=0))
         self.register_buffer("weight_v", F.normalize(torch.randn(weight[0].numel()), dim=0))
+        self.settle(10)
+
+    @torch.no_grad()
+    def settle(self, steps: int = 1) -> None:
+        "Turn u and v toward the kernel's first singular vectors by so many steps of power iteration."
+        rows = self.weight_orig.flatten(1)
+        for _ in range(steps):
+            self.weight_v.copy_(F.normalize(rows.T @ self.weight_u, dim=0))
+            self.weight_u.copy_(F.normalize(rows @ self.weight_v, dim=0))
 
     def normalized(self) -> Tensor: # in training, after one step of power iteration
         "The kernel that the layer computes with, W/σ."
-        rows = self.weight_orig.flatten(1)
-        u, v = self.weight_u, self.weight_v
-        if self.training:
-            with torch.no_grad():
-                v = F.normalize(rows.T @ u, dim=0)
-                u = F.normalize(rows @ v, dim=0)
-                self.weight_u.copy_(u)
-                self.weight_v.copy_(v)
-        return self.weight_orig/(u @ (rows @ v))
+        if self.training: self.settle()
+        u, v = self.weight_u.clone(), self.weight_v.clone() # the next pass moves them, a gradient needs these
+        return self.weight_orig/(u @ (self.weight_orig.flatten(1) @ v))
 
     def forward(self, x: Tensor) -> Tensor: return self._conv_forward(x, self.normalized(), self.bias)
 
@@ -83,6 +86,7 @@ class PixelShuffleBlur(nn.Module):
         super().__init__()
         conv = SpectralConv2d(before, after*scale**2, bias=not norm)
         _equal_blocks_(conv.weight_orig, scale)
+        conv.settle(10)
         self.conv = nn.Sequential(conv, nn.BatchNorm2d(after*scale**2)) if norm else nn.Sequential(conv)
         self.scale = scale
 
