@@ -14,21 +14,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, torch_rng, unknown
-from .colorizer import Colorizer, colorizers, load_published, published_name, seeded
+from ..core import InputError, unknown
+from .colorizer import Colorizer, colorizers, load_published, seeded
 from .colorizer_blocks import GrayInput, PixelShuffleBlur, SpectralConv2d, up_path
 
 # %% ../../nbs/models/84_colorformer.ipynb #82bfccfa
 @dataclass(frozen=True)
 class ColorFormerConfig:
     "The size of a ColorFormer; by default of the published one."
-    dim: int = 96                             # channels of the encoder's first stage; each next one doubles them
+    dim: int = 96                             # channels of the first stage; each next one doubles them
     depths: tuple[int, ...] = (2, 2, 6, 2)    # blocks of each stage
     heads: tuple[int, ...] = (3, 6, 12, 24)
     window: int = 7                           # places a side
     pooled: tuple[int, ...] = (8, 4, 2, 1)    # places a side of the picture's summary, by stage
     drop_path: float = .2                     # chance of leaving out the last block; earlier ones less
-    channels: int = 512                       # of the coarser maps on the way up; the finest have half of them
+    channels: int = 512                       # of the coarser maps on the way up; the finest have half
     slots: int = 512                          # of the memory
     colors: int = 4                           # of each slot
     semantic: int = 64                        # numbers of a slot's key
@@ -44,8 +44,8 @@ class ColorFormerConfig:
         if size not in _SIZES: raise unknown("size of colorformer", size, _SIZES)
         return _SIZES[size]
 
-_SIZES = {"tiny": ColorFormerConfig(12, (2, 2, 2, 2), (1, 2, 2, 4), 4, channels=32, slots=16, semantic=8, key=32,
-                                    value=16),
+_SIZES = {"tiny": ColorFormerConfig(12, (2, 2, 2, 2), (1, 2, 2, 4), 4, channels=32, slots=16, semantic=8,
+                                    key=32, value=16),
           "full": ColorFormerConfig()}
 
 # %% ../../nbs/models/84_colorformer.ipynb #8d674677
@@ -94,7 +94,8 @@ class _WindowAttention(nn.Module):
             self.kv = nn.Linear(dim, 2*dim)
         else: nn.init.trunc_normal_(self.relative_position_bias_table, std=.02)
 
-    def _by_head(self, x: Tensor, kinds: int) -> Tensor: # (..., T, kinds·C) -> (kinds, ..., heads, T, C/heads)
+    # (..., T, kinds·C) -> (kinds, ..., heads, T, C/heads)
+    def _by_head(self, x: Tensor, kinds: int) -> Tensor:
         return x.unflatten(-1, (kinds, self.heads, -1)).movedim(-3, 0).transpose(-3, -2)
 
     def forward(self, x: Tensor) -> Tensor: # (N, H, W, C), sides divisible by the window's -> the same
@@ -187,7 +188,7 @@ def build_color_memory(features: np.ndarray, # (n, C) of places
                        semantic: int = 64,   # numbers of a key
                        colors: int = 4,      # of each kind
                        seed: int = 0,        # of the clusterings
-                      ) -> tuple[np.ndarray, np.ndarray]: # (slots, semantic) float32, (colors, slots, 2) int64
+                      ) -> tuple[np.ndarray, np.ndarray]: # (slots, semantic), (colors, slots, 2) integers
     """Keys and colors of a memory, by principal components and K-means; raises InputError if there are fewer
     places or features than it needs."""
     from sklearn.cluster import KMeans
@@ -201,8 +202,9 @@ def build_color_memory(features: np.ndarray, # (n, C) of places
     found = np.zeros((colors, slots, 2))
     for slot in range(slots):
         inside = ab[kinds.labels_ == slot]
-        few = len(np.unique(inside, axis=0)) < colors
-        centers = inside[:colors] if few else KMeans(colors, n_init=10, random_state=seed).fit(inside).cluster_centers_
+        centers = np.unique(inside, axis=0)
+        if len(centers) > colors:
+            centers = KMeans(colors, n_init=10, random_state=seed).fit(inside).cluster_centers_
         found[:len(centers), slot] = centers
     return kinds.cluster_centers_.astype(np.float32), found.round().astype(np.int64)
 
@@ -219,7 +221,8 @@ class ColorMemory(nn.Module):
         self.semantic_centers = frozen(torch.randn(config.slots, config.semantic))
         self.a_embed = nn.Embedding(256, config.value)
         self.b_embed = nn.Embedding(256, config.value)
-        self.color_embed = nn.ModuleList(nn.Linear(2*config.value, config.value) for _ in range(config.colors))
+        self.color_embed = nn.ModuleList(nn.Linear(2*config.value, config.value)
+                                         for _ in range(config.colors))
         self.semantic_embed = nn.Linear(config.semantic, config.key)
         self.proj_q = nn.Linear(width, config.key)
         self.norm1 = nn.LayerNorm(width)
@@ -330,6 +333,7 @@ def _colorformer(seed: int = 0,                                # of the first we
                  size: str = "tiny",                           # or "full"
                  weights: Mapping[str, Tensor] | None = None,  # as published, instead of the first ones
                 ) -> ColorFormer:
-    return ColorFormer(ColorFormerConfig.of(size), seed) if weights is None else load_colorformer(weights, size)
+    if weights is not None: return load_colorformer(weights, size)
+    return ColorFormer(ColorFormerConfig.of(size), seed)
 
 colorizers.add("colorformer", _colorformer);

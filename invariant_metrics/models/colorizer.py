@@ -150,7 +150,8 @@ def load_published(network: nn.Module,                     # on any device, also
     extra = [name for name in tensors if name not in own]
     shapes = {name: (tuple(tensors[name].shape), tuple(value.shape))
               for name, (_, value) in own.items() if name in tensors}
-    other = [f"{name} is {found}, not {wanted}" for name, (found, wanted) in shapes.items() if found != wanted]
+    other = [f"{name} is {found}, not {wanted}" for name, (found, wanted) in shapes.items()
+             if found != wanted]
     def first(names): return ", ".join(names[:3])
     wrong = [f"{len(missing)} tensors are missing, {first(missing)} among them"]*bool(missing)
     wrong += [f"{len(extra)} tensors have no place in it: {first(extra)}"]*bool(extra)

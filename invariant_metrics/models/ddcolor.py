@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import unknown
-from .colorizer import Colorizer, colorizers, load_published, published_name, seeded
+from .colorizer import Colorizer, colorizers, load_published, seeded
 from .colorizer_blocks import GrayInput, PixelShuffleBlur, SpectralConv2d, up_path
 
 # %% ../../nbs/models/82_ddcolor.ipynb #e24a118f
@@ -102,7 +102,8 @@ class ColorQueries(nn.Module):
         super().__init__()
         width = config.width
         channels = (config.channels, config.channels, config.channels//2) # of the maps, the coarsest first
-        self.layers = nn.ModuleList(_QueryLayer(width, config.heads, config.hidden) for _ in range(config.layers))
+        self.layers = nn.ModuleList(_QueryLayer(width, config.heads, config.hidden)
+                                    for _ in range(config.layers))
         self.decoder_norm = nn.LayerNorm(width)
         self.query_feat = nn.Embedding(config.queries, width)
         self.query_embed = nn.Embedding(config.queries, width)
@@ -111,7 +112,8 @@ class ColorQueries(nn.Module):
         for conv in self.input_proj:
             nn.init.kaiming_uniform_(conv.weight, a=1)
             nn.init.zeros_(conv.bias)
-        self.color_embed = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+        self.color_embed = nn.Sequential(nn.Linear(width, width), nn.ReLU(),
+                                         nn.Linear(width, width), nn.ReLU(),
                                          nn.Linear(width, config.channels//2))
 
     def forward(self, maps: list[Tensor], # (N, channels, h, w) each, the coarsest first
@@ -175,7 +177,8 @@ _RULES = (
     (r"^queries\.layers\.(\d+)\.self\.attention\.", _ATTENTION.format("self") + r".\1.self_attn."),
     (r"^queries\.layers\.(\d+)\.(cross|self)\.", _ATTENTION.format(r"\2") + r".\1."),
     (r"^queries\.layers\.(\d+)\.", r"decoder.color_decoder.transformer_ffn_layers.\1."),
-    *((rf"^queries\.color_embed\.{2*i}\.", f"decoder.color_decoder.color_embed.layers.{i}.") for i in range(3)),
+    *((rf"^queries\.color_embed\.{2*i}\.", f"decoder.color_decoder.color_embed.layers.{i}.")
+      for i in range(3)),
     (r"^queries\.", "decoder.color_decoder."),
     (r"^refine\.", "refine_net.0.0."))
 
@@ -191,6 +194,7 @@ def _ddcolor(seed: int = 0,                                # of the first weight
              size: str = "tiny",                           # or "full" or "large"
              weights: Mapping[str, Tensor] | None = None,  # as published, instead of the first ones
             ) -> DDColor:
-    return DDColor(DDColorConfig.of(size), seed) if weights is None else load_ddcolor(weights, size)
+    if weights is not None: return load_ddcolor(weights, size)
+    return DDColor(DDColorConfig.of(size), seed)
 
 colorizers.add("ddcolor", _ddcolor);
