@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ChromaGANConfig', 'ChromaGAN', 'ChromaGANCritic', 'read_chromagan']
 
-# %% ../../nbs/models/86_chromagan.ipynb #5f1cc062
+# %% ../../nbs/models/86_chromagan.ipynb #6af38fed
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, few, import_extra, unknown
+from ..core import InputError, import_extra, unknown
 from .colorizer import Colorizer, colorizers, seeded
+from .picture_decoders import fill_network
 
 # %% ../../nbs/models/86_chromagan.ipynb #42d64e1a
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _torch_layout(value: Tensor) -> Tensor: # as Keras has it -> as PyTorch has 
     if value.ndim == 4: return value.permute(3, 2, 0, 1).contiguous()
     return value.T.contiguous() if value.ndim == 2 else value
 
-# %% ../../nbs/models/86_chromagan.ipynb #9820e2c5
+# %% ../../nbs/models/86_chromagan.ipynb #36431042
 def _keras_order(network: ChromaGAN) -> dict[str, list[str]]: # kind of layer -> our names, in Keras' order
     names = [name for name, module in network.named_modules() if isinstance(module, nn.Conv2d)]
     trunk = [name for name in names if name.startswith("features.")]
@@ -196,13 +197,5 @@ def read_chromagan(path: str | Path,                             # Keras' .h5 fi
     except OSError as error: raise InputError(f"cannot read {path} as a Keras .h5 file") from error
     with torch.device("meta"): network = ChromaGAN(config)
     state = _from_keras(layers, network)
-    own = {name: value for name, value in network.state_dict().items() if "num_batches" not in name}
-    lost = sorted(own.keys() ^ state.keys())
-    if lost: raise InputError(f"no ChromaGAN: {few(lost, 3)} missing or too many")
-    other = next((name for name in own if own[name].shape != state[name].shape), None)
-    if other:
-        sizes = f"{tuple(state[other].shape)}, not {tuple(own[other].shape)}"
-        raise InputError(f"no ChromaGAN of these sizes: {other} is {sizes}")
-    counts = {name: torch.tensor(0) for name in network.state_dict() if "num_batches" in name}
-    network.load_state_dict(state | counts, assign=True)
-    return network.eval()
+    counts = {name: torch.tensor(0) for name in network.state_dict() if name.endswith("num_batches_tracked")}
+    return fill_network(network, counts | state, "ChromaGAN").requires_grad_(True)
