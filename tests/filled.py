@@ -13,7 +13,7 @@ def filled(name: str, shape: tuple[int, ...], gain: float = 1.) -> np.ndarray:
     elif name.endswith(("var", "variance")): numbers = 1 + .5*np.abs(numbers)
     elif name.endswith(("weight", "gamma")): numbers = 1 + .1*numbers
     else: numbers *= .1
-    return numbers.astype(np.float32)
+    return np.asarray(numbers, np.float32)
 
 
 def reads(name: str, shape: tuple[int, ...]) -> int:

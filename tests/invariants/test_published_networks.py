@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 from filled import filled, ramp
+from tiny_networks import save_san
 from torch import nn
 
 from invariant_metrics.core import InputError
-from invariant_metrics.encoders.encoder import IMAGENET
+from invariant_metrics.encoders.encoder import CLIP, IMAGENET
 from invariant_metrics.invariants.depth import silog
 from invariant_metrics.invariants.invariant import get_invariant, invariant_weight_names
+from invariant_metrics.invariants.segmentation import _query_maps, dice
 from invariant_metrics.models.midas import MiDaS, MiDaSConfig
 from invariant_metrics.training.augmented import TargetCache
 
@@ -113,3 +115,54 @@ def test_files_that_are_no_midas_say_so(tmp_path):
     with pytest.raises(InputError, match="not a readable weights file"): get_invariant("midas", tmp_path/"b.pt")
     with pytest.raises(InputError, match="run: curl -LO https://github.com/isl-org/MiDaS"): get_invariant("midas", "midas-v21-small")
     assert invariant_weight_names("midas") == ("midas",)
+
+
+@pytest.fixture(scope="module")
+def san(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("san")
+    save_san(folder)
+    return get_invariant("san", folder)
+
+
+@pytest.mark.parametrize("color", COLORS.values(), ids=COLORS)
+def test_input_of_san(san, color):
+    "255 times RGB, less CLIP's mean, over its deviation; the side network gets 64 pixels here (640 in full), CLIP half of that."
+    convs = {"clip": san.network.model.clip_visual_extractor.conv1, "side": san.network.model.side_adapter_network.vit_model.patch_embed.proj}
+    seen = {}
+    handles = [conv.register_forward_pre_hook(lambda m, given, name=name: seen.update({name: given[0]})) for name, conv in convs.items()]
+    san.value(plain(color))
+    for handle in handles: handle.remove()
+    expected = torch.tensor([(255*c - 255*m)/(255*s) for c, m, s in zip(color, *CLIP)]).view(1, 3, 1, 1)
+    assert (seen["side"].shape, seen["clip"].shape) == ((1, 3, 64, 64), (1, 3, 32, 32))
+    for x in seen.values(): assert torch.allclose(x, expected.expand_as(x), atol=1e-4)
+
+
+def test_maps_and_distance_of_san(san, picture):
+    "Class maps, divided by their sum over classes; Dice per class that is there."
+    model, square = san.network.model, san.network.prepare.resized(picture)
+    maps = model(255*square)
+    value = san.value(picture)
+    assert torch.allclose(value, maps/maps.sum(1, keepdim=True), atol=1e-5) and torch.allclose(value.sum(1), torch.ones(2, 4, 4), atol=1e-5)
+    other = san.value(picture*.8)
+    assert torch.allclose(san.loss(picture*.8, picture), dice(other, value))
+    hard = torch.eye(3)[:, :2].T.reshape(1, 2, 1, 3) # two classes, three pixels, the last of neither
+    assert torch.allclose(_query_maps(torch.tensor([[[30., 0, 0], [0, 30., 0]]]), 60*hard - 30).exp()[..., :2], torch.eye(2).reshape(1, 2, 1, 2), atol=1e-4)
+
+
+def test_gradients_of_san(san, picture): check_gradients(san, picture)
+
+
+def test_targets_of_san_are_read_once(san, picture): check_kept_targets(san, picture)
+
+
+def test_files_that_are_no_san_say_so(tmp_path):
+    (tmp_path/"whole").mkdir()
+    state = save_san(tmp_path/"whole")
+    torch.save({key: value for key, value in state.items() if not key.startswith("clip_")}, tmp_path/"san.pth")
+    with pytest.raises(InputError, match="no whole SAN: the file has no CLIP"): get_invariant("san", tmp_path/"san.pth")
+    torch.save(state, tmp_path/"san_2.pth")
+    with pytest.raises(InputError, match="expected a folder with san_vit_b_16.pth"): get_invariant("san", tmp_path)
+    torch.save(state, tmp_path/"san_vit_b_16.pth")
+    assert get_invariant("san", tmp_path, kind="cross-entropy").name == "san"
+    assert invariant_weight_names("san") == ("san",)
+    with pytest.raises(InputError, match="weights fetch san@COMMIT"): get_invariant("san")
