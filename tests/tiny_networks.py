@@ -50,6 +50,18 @@ def save_vision(folder, kind: str, seed: int = 0, side: int = 32):
     return net
 
 
+def save_san(folder):
+    "A SAN of six classes in the published layout, weights filled by rule."
+    import torch
+    from filled import filled
+    from invariant_metrics.models.san import SAN, SANConfig
+    with torch.device("meta"): shapes = SAN(SANConfig(24, 3, 6, 4, 5, 16, 3, 16, 64, 4, 2, 3, 1, 16, 6)).state_dict()
+    state = {name: torch.from_numpy(filled(name, tuple(value.shape))) for name, value in shapes.items()}
+    state["ov_classifier.logit_scale"] = torch.tensor(3.)
+    torch.save({"model": state}, Path(folder)/"san_vit_b_16.pth")
+    return state
+
+
 def save_clip(folder, seed: int = 0, dim: int = 32) -> str:
     "A CLIP for scenes of 64 pixels, whose tokenizer knows the words of their captions; returns the folder."
     import re

@@ -236,10 +236,13 @@ def package_folder(card: Card) -> Path | None: # None if the package is not inst
     return Path(spec.origin).parent/inside if spec and spec.origin else None
 
 # %% ../../nbs/encoders/010_weights.ipynb #477417fc
+def _unverified(card: Card) -> bool: # nothing says which file at its address is the right one
+    return card.source == "url" and not card.sha256
+
 def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     "Where a card's files lie on this machine, or None unless all of them are there."
     if card.source == "embedded": path = Path(folder or assets_folder())/card.where
-    elif card.source == "url": path = _download_folder()
+    elif card.source == "url": path = None if _unverified(card) else _download_folder()
     elif card.source == "package": path = package_folder(card)
     else: path = _find_in_hub_cache(card)
     return path if path and all((path/f).is_file() for f in card.files) else None
@@ -255,7 +258,7 @@ def _find_in_hub_cache(card: Card) -> Path | None:
 # %% ../../nbs/encoders/010_weights.ipynb #3d297b51
 def _how_to_get(card: Card) -> str:
     "The command that puts a card's weights on this machine."
-    if card.source in ("package", "embedded"): return card.command
+    if card.source in ("package", "embedded") or _unverified(card): return card.command
     if card.source == "hub" and not card.revision: # you name the commit
         return f"invariant-metrics weights fetch {card.name}@COMMIT, then --weights {card.name}@COMMIT"
     return f"invariant-metrics weights fetch {card.name}"
@@ -274,10 +277,11 @@ def missing_weights(cards: Sequence[Card]) -> MissingWeights: # to be raised by 
         return MissingWeights(f"weights {cards[0].name} are not on this machine; run: {_how_to_get(cards[0])}",
                               cards)
     unpinned = [card for card in cards if card.source == "hub" and not card.revision]
+    by_hand = [card for card in cards if card.source == "package" or _unverified(card)]
     fetched = [f"{card.name}@COMMIT" if card in unpinned else card.name for card in cards
-               if card.source != "package"]
+               if card not in by_hand]
     commands = [f"invariant-metrics weights fetch {' '.join(fetched)}"] if fetched else []
-    commands += dict.fromkeys(card.command for card in cards if card.source == "package")
+    commands += dict.fromkeys(card.command for card in by_hand)
     choices = " --weights ".join(f"{card.name}@COMMIT" for card in unpinned)
     then = f", then --weights {choices}" if unpinned else ""
     return MissingWeights(f"weights {few([c.name for c in cards], 20)} are not on this machine; run: "
@@ -440,6 +444,8 @@ def _card_to_fetch(name: str) -> Card:
     if card.source == "hub" and not card.revision:
         raise InputError(f"{card.name} has no pinned revision; run: invariant-metrics weights "
                          f"fetch {card.name}@COMMIT")
+    if _unverified(card):
+        raise InputError(f"no checksum of {card.name} is known, so it is not fetched; run: {card.command}")
     return card
 
 def check_names(names: Iterable[str]) -> None:

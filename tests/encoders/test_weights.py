@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from invariant_metrics.core import InputError
 from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.encoder import get_encoder
-from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, _how_to_get
+from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, missing_weights, _how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import Place, list_weights, load_embedded, read_tensors, resolve, save_embedded
 from invariant_metrics.encoders.weights import save_embedded_folder, verify_weights
@@ -193,11 +193,23 @@ def test_a_model_with_a_pin_is_asked_for_by_its_name_or_its_hub_id_and_says_that
     assert {row["pin"] for row in rows.values() if row["source"] == "embedded"} == {""}
 
 
+def test_what_no_checksum_confirms_is_not_fetched(bare):
+    by_hand = [card for card in PUBLIC if card.source == "url" and not card.sha256]
+    assert {card.name for card in by_hand} == {"chromagan", "midas-v21-small"}
+    for card in by_hand:
+        with pytest.raises(MissingWeights) as error: resolve(card.name)
+        assert one_line(error).endswith(f"run: {card.command}") and card.where in card.command
+        with pytest.raises(InputError, match="no checksum of") as error: fetch_weights(card.name)
+        assert one_line(error).endswith(f"run: {card.command}")
+    with pytest.raises(MissingWeights) as error: raise missing_weights([*by_hand, *(c for c in PUBLIC if c.name == "vgg16")])
+    assert "weights fetch vgg16 && curl -LO" in one_line(error)
+
+
 UNPINNED = [card.name for card in PUBLIC if card.source == "hub" and not card.revision]
 
 
 def test_cards_without_a_commit_take_one_and_say_it(bare, tmp_path):
-    assert "mask2former" in UNPINNED and len(UNPINNED) == 2
+    assert "mask2former" in UNPINNED and len(UNPINNED) == 3
     commit = "0123456789abcdef"*2 + "01234567"
     for name in UNPINNED:
         with pytest.raises(MissingWeights) as error: resolve(name)

