@@ -138,21 +138,24 @@ class _PlaceAttention(nn.Module):
 
 class PatchCritic(nn.Module):
     """The critic of DDColor and ColorFormer: logits of the patches of a picture, positive for real; raises
-    InputError on sides under 64."""
-    def __init__(self, channels: int = 64): # of the first layer; each of three further halvings doubles them
+    InputError on pictures that are too small, as published on sides under 64."""
+    def __init__(self, channels: int = 64, # of the first layer; each further halving of the sides doubles them
+                 halvings: int = 3):       # further ones
         super().__init__()
+        self.least = 8*2**halvings         # pixels a side
         def layer(*conv, **options): return nn.Sequential(SpectralConv2d(*conv, **options), nn.ReLU())
         layers = [layer(3, channels, 4, stride=2)]
-        for i in range(3):
+        for i in range(halvings):
             n = channels*2**i
             layers += [layer(n, n, 3), layer(n, 2*n, 4, stride=2)]
         layers[2].append(_PlaceAttention(2*channels))
-        last = 8*channels
+        last = channels*2**halvings
         layers += [layer(last, last, 3), nn.Sequential(SpectralConv2d(last, 1, 4, padding=0, bias=False))]
         self.layers = nn.Sequential(*layers)
 
     def forward(self, rgb: Tensor, # (N, 3, H, W) in [0, 1]
                ) -> Tensor:        # (N, 1, H/16 − 3, W/16 − 3)
-        if min(rgb.shape[-2:]) < 64:
-            raise InputError(f"the critic takes sides of 64 pixels or more, not {tuple(rgb.shape[-2:])}")
+        if min(rgb.shape[-2:]) < self.least:
+            raise InputError(f"the critic takes sides of {self.least} pixels or more, "
+                             f"not {tuple(rgb.shape[-2:])}")
         return self.layers(rgb)

@@ -6,7 +6,7 @@
 __all__ = ['RECIPE_WEIGHTS', 'colorfulness_loss', 'boost_saturation', 'PerceptualDistance', 'perceptual_distance', 'critic_says',
            'slope_penalty', 'class_divergence', 'Colored', 'color_batch', 'ColorRecipe', 'color_recipe']
 
-# %% ../../nbs/training/035_color_recipes.ipynb #fffe0e7b
+# %% ../../nbs/training/035_color_recipes.ipynb #1af8ddbc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,7 @@ from ..encoders.encoder import IMAGENET
 from ..encoders.image import fill
 from ..encoders.weights import read_tensors, resolve
 from ..invariants.invariant import Invariant, get_invariant
-from ..models.chromagan import ChromaGANCritic, chromagan_config
+from ..models.chromagan import CHROMAGAN_SIZES, ChromaGANCritic
 from ..models.colorizer import seeded
 from ..models.colorizer_blocks import PatchCritic
 from .augmented import AugmentedLoss, color_view
@@ -249,13 +249,13 @@ def _classes_by_segmenter() -> Callable: # L (N, 1, H, W) -> (N, 17)
         return segmenter.to(L.device)(gray).mean((2, 3))
     return torch.no_grad()(classes)
 
-# %% ../../nbs/training/035_color_recipes.ipynb #50eb3b25
+# %% ../../nbs/training/035_color_recipes.ipynb #cd74e48f
 _EVERY_TENTH = "halves-" + "-".join(f"0.{tenth}" for tenth in range(2, 10))
 _ADAM = Optim(1e-4, weight_decay=0.0, warmup=0, clip=float("inf"))
 _WASSERSTEIN_ADAM = Optim(2e-5, 0.0, (0.5, 0.999), 0, "constant", clip=float("inf"))
 
 def _chromagan_critic(seed: int, size: str) -> ChromaGANCritic:
-    return ChromaGANCritic(chromagan_config(size), seed)
+    return ChromaGANCritic(CHROMAGAN_SIZES[size], seed)
 
 def _patch_critic(seed: int, size: str) -> PatchCritic:
     with seeded(seed, "PatchCritic", size):

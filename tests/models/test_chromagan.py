@@ -12,7 +12,7 @@ import torch
 from filled import filled, ramp, sample
 
 from invariant_metrics.core import InputError
-from invariant_metrics.models.chromagan import (_SIZES, ChromaGAN, ChromaGANConfig, ChromaGANCritic, _keras_order,
+from invariant_metrics.models.chromagan import (CHROMAGAN_SIZES, ChromaGAN, ChromaGANConfig, ChromaGANCritic, _keras_order,
                                                 read_chromagan)
 from invariant_metrics.models.colorizer import Colorizer, colorizers
 
@@ -93,7 +93,7 @@ def test_published_counts():
 @pytest.mark.parametrize("prefix, suffix, first", [("model_weights", ":0", 6), ("", "", 0), ("model_weights", ":0", 98)])
 def test_layouts_of_keras_files(tmp_path, prefix, suffix, first):
     "Whole models and weights alone, old and new names, any first number (also one that changes its digits on the way)."
-    with torch.device("meta"): empty = ChromaGAN(_SIZES["tiny"])
+    with torch.device("meta"): empty = ChromaGAN(CHROMAGAN_SIZES["tiny"])
     names = {name: f"block1_conv{i}" for i, name in enumerate(VGG[:4], 1)}
     tensors = {}
     for name, value in keras_tensors(empty).items():
@@ -105,7 +105,7 @@ def test_layouts_of_keras_files(tmp_path, prefix, suffix, first):
     path = write(tmp_path/"a.h5", tensors, prefix, suffix)
     if prefix:
         with h5py.File(path, "a") as file: file["optimizer_weights/dense_1/kernel:0"] = np.zeros((3, 3), np.float32)
-    network = read_chromagan(path, _SIZES["tiny"])
+    network = read_chromagan(path, CHROMAGAN_SIZES["tiny"])
     first_dense = torch.from_numpy(filled("dense_1/kernel", (64, 64), 1.4)).T
     assert torch.equal(network.color[0].weight, first_dense)
     last = torch.from_numpy(filled("conv2d_12/kernel", (3, 3, 8, 2), 1.4))
@@ -129,10 +129,10 @@ def test_flattening_is_place_by_place():
 
 
 def test_what_is_no_published_file_says_so(tmp_path, monkeypatch):
-    with torch.device("meta"): empty = ChromaGAN(_SIZES["tiny"])
+    with torch.device("meta"): empty = ChromaGAN(CHROMAGAN_SIZES["tiny"])
     tensors = keras_tensors(empty)
     def fails(changed, words):
-        with pytest.raises(InputError, match=words): read_chromagan(write(tmp_path/"a.h5", changed), _SIZES["tiny"])
+        with pytest.raises(InputError, match=words): read_chromagan(write(tmp_path/"a.h5", changed), CHROMAGAN_SIZES["tiny"])
     fails({name: value for name, value in tensors.items() if not name.startswith("dense_3")}, "5 layers called dense, not 6")
     fails({name: value for name, value in tensors.items() if name != "dense_3/bias"}, "color.2.bias among them")
     fails(tensors | {"dense_3/bias": np.zeros(7, np.float32)}, r"color.2.bias is \(7,\), not \(16,\)")
@@ -143,8 +143,8 @@ def test_what_is_no_published_file_says_so(tmp_path, monkeypatch):
 
 def test_the_registered_colorizer():
     network = colorizers["chromagan"](seed=3)
-    assert isinstance(network, Colorizer) and network.config == _SIZES["tiny"]
-    assert torch.equal(network.color[1].weight, ChromaGAN(_SIZES["tiny"], 3).color[1].weight)
+    assert isinstance(network, Colorizer) and network.config == CHROMAGAN_SIZES["tiny"]
+    assert torch.equal(network.color[1].weight, ChromaGAN(CHROMAGAN_SIZES["tiny"], 3).color[1].weight)
     with pytest.raises(InputError, match="size of ChromaGAN"): colorizers["chromagan"](size="medium")
     L = torch.rand(2, 1, 40, 24)*100
     ab = network(L)
@@ -156,7 +156,7 @@ def test_the_registered_colorizer():
 
 def test_slope_of_the_critic_has_another_unit():
     "One unit of the network is 255 Lab units of ab; a penalty on the slope has to know."
-    critic = ChromaGANCritic(_SIZES["tiny"])
+    critic = ChromaGANCritic(CHROMAGAN_SIZES["tiny"])
     L, ab = torch.rand(1, 1, 32, 32)*100, (50*torch.randn(1, 2, 32, 32)).requires_grad_()
     slope, = torch.autograd.grad(critic(L, ab).mean(), ab)
     units = ((ab.detach() + 128)/255).requires_grad_()
