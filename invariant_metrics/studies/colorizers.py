@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from fastcore.basics import patch
 from filelock import FileLock
 from torch import Tensor, nn
 
@@ -41,7 +42,7 @@ from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers
 from ..training.augmented import AugmentedLoss, TargetCache
 from ..training.batches import batch_indices
-from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe
+from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe, start_colorizer
 from ..training.loop import Optim, Turn
 
 # %% ../../nbs/studies/030_colorizers.ipynb #cf29456d
@@ -57,7 +58,10 @@ _COLORIZATION = StudyDesign(
     controls={"+segmentation": ("segmentation-random",)},
     curve=ControlCurve(SATURATION, 1.0, (0.0, 0.2, 0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 1.8)),
     datasets=("scenes", "photos"),
-    tricks={"gray": False, "blurred-color": True, "constant-color": False})
+    tricks={"gray": False, "blurred-color": True, "constant-color": False},
+    published={"chromagan": StudySize(224, 8192, 1000, 2000, 650_000, 65_000, 10, 1000),
+               "colorformer": StudySize(256, 8192, 1000, 2000, 200_000, 20_000, 16, 1000),
+               "ddcolor": StudySize(256, 8192, 1000, 2000, 400_000, 40_000, 16, 1000)})
 
 # %% ../../nbs/studies/030_colorizers.ipynb #4bc48067
 def _blurred_color(
@@ -119,7 +123,8 @@ def _divide_photos(photos: Sequence[Photo], seed: int,
 
 def _photos_by_part(settings: Mapping) -> dict[str, list[Photo]]: # settings of a study with data
     "The user's photographs; those to test on are in their own folder if one is given."
-    def of(folder: str) -> list[Photo]: return folder_photos(folder, settings["recursive"], settings["regions"])
+    def of(folder: str) -> list[Photo]:
+        return folder_photos(folder, settings["recursive"], settings["regions"])
     test = of(settings["test_data"]) if settings["test_data"] else None
     return _divide_photos(of(settings["data"]), settings["seed"], test)
 
@@ -275,8 +280,10 @@ class Colorization(StudyTask):
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
         encoder = self.plan.settings["encoder"]
         judges = {n: invariant_weight_names(n) for n in _judged_invariants(self.plan)}
-        recipe = RECIPE_WEIGHTS.get(self.plan.settings["model"], ()) if self.network_size == "full" else ()
-        frozen = {name: (name,) for name in recipe}
+        model = self.plan.settings["model"]
+        recipe = RECIPE_WEIGHTS.get(model, ()) if self.network_size == "full" else ()
+        start = [model] if model in RECIPE_WEIGHTS else []
+        frozen = {name: (name,) for name in (*start, *recipe)}
         return super().weight_takers() | judges | frozen | {m: weight_names(m, encoder) for m in _ALWAYS}
 
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
@@ -306,17 +313,6 @@ class Colorization(StudyTask):
 
     def network(self, seed: int) -> Colorizer:
         return colorizers[self.plan.settings["model"]](seed=seed, size=self.network_size).to(self.device)
-
-    def critic(self, seed: int) -> nn.Module | None:
-        return self.recipe.critic(seed).to(self.device) if self.recipe else None
-
-    def optim(self, forked: bool) -> Optim:
-        published = self.recipe and self.network_size == "full"
-        return self.recipe.optim if published else super().optim(forked)
-
-    def turns(self, network: Colorizer, critic: nn.Module | None, loss: Callable, optim: Optim) -> list[Turn]:
-        if critic is None: return super().turns(network, critic, loss, optim)
-        return self.recipe.turns(network, critic, loss, optim)
 
     def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16
         "g of the truth for the training pictures, computed by one process; None beyond `limit` MB."
@@ -392,3 +388,27 @@ class Colorization(StudyTask):
         out = truth | {"gray/rgb": np.repeat(gray.sum(1, keepdims=True).round().astype(np.uint8), 3, 1)}
         for system, arrays in units.items(): out |= rows_of(arrays, "panel", system)
         return out, []
+
+# %% ../../nbs/studies/030_colorizers.ipynb #a3ae424e
+@patch
+def start(self: Colorization, seed: int) -> Colorizer: # with the authors' weights, if they were named
+    weights = self.plan.weights.named.get(self.plan.settings["model"])
+    rgb = self.pictures["train"].rgb[:10_000]
+    network = start_colorizer(self.plan.settings["model"], self.network_size, seed, weights, rgb)
+    return network.to(self.device)
+
+@patch
+def critic(self: Colorization, seed: int) -> nn.Module | None:
+    return self.recipe.critic(seed).to(self.device) if self.recipe else None
+
+@patch
+def optim(self: Colorization, forked: bool) -> Optim:
+    published = self.recipe and self.network_size == "full"
+    return self.recipe.optim if published else StudyTask.optim(self, forked)
+
+@patch
+def turns(self: Colorization, network: Colorizer, critic: nn.Module | None, loss: Callable,
+          optim: Optim) -> list[Turn]:
+    if critic is None: return StudyTask.turns(self, network, critic, loss, optim)
+    published = self.network_size == "full"
+    return self.recipe.turns(network, critic, loss, None if published else optim)

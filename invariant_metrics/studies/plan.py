@@ -70,6 +70,8 @@ class StudyDesign:
     datasets: tuple[str, str]                  # names in tables: the package's own world, the user's data
     # untrained system -> whether it is made from the baseline's output
     tricks: Mapping[str, bool] = field(default_factory=dict)
+    # network -> how much its paper trains it on, the size of the full scale
+    published: Mapping[str, StudySize] = field(default_factory=dict)
 
     @property
     def settings(self) -> dict: # setting -> default
@@ -187,7 +189,9 @@ def plan_study(design: StudyDesign,          # of the task
     twice = [x for x in labels if labels.count(x) > 1]
     if twice: raise InputError(f"two invariants are called {twice[0]!r}; rename one of them")
     systems = {BASE: (), **{"".join(f"+{label_of(i)}" for i in names): names for names in trained}}
-    return StudyPlan(size or design.sizes[s["scale"]], alphas, seeds, systems, s, design, networks)
+    usual = design.sizes[s["scale"]]
+    if s["scale"] == "full": usual = design.published.get(s["model"], usual)
+    return StudyPlan(size or usual, alphas, seeds, systems, s, design, networks)
 
 # %% ../../nbs/studies/010_plan.ipynb #6f8f8030
 DATA_PARTS = {"train": 3, "validation": 1, "test": 2} # shares of the user's own data

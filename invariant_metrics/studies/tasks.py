@@ -91,8 +91,12 @@ class StudyTask:
         "The network of the plan with the first weights of a seed."
         raise NotImplementedError
 
+    def start(self, seed: int) -> nn.Module:
+        "The network as its training begins; `network` if nothing has to be prepared."
+        return self.network(seed)
+
     def critic(self, seed: int) -> nn.Module | None:
-        "The critic that is trained beside the network, with the first weights of a seed; None: there is none."
+        "The critic that is trained beside the network, with the first weights of a seed; None: no critic."
 
     def optim(self, forked: bool, # whether it goes on from the common start of its seed
              ) -> Optim:
@@ -177,7 +181,7 @@ def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None
 # %% ../../nbs/studies/020_tasks.ipynb #f343e9af
 def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
-    network, critic = task.network(seed), task.critic(seed)
+    network, critic = task.start(seed), task.critic(seed)
     loss, batches = task.training((), 0.0, seed, critic)
     folder = task.folder/"pretrained"/f"s{seed}"
     steps = task.plan.size.pretrain
@@ -234,7 +238,8 @@ def _train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple
     loss, batches = task.training(invariants, matched.get("alpha", unit.alpha), unit.seed + 1000, critic)
     folder = unit_file(task.folder, unit).parent
     steps = task.plan.size.steps
-    log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=True), unit.seed)
+    optim = task.optim(forked=True)
+    log = _train_network(task, network, critic, loss, batches, steps, folder, optim, unit.seed)
     log.attrs["pull"] = matched
     return network, log
 

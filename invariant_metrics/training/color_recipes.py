@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['RECIPE_WEIGHTS', 'colorfulness_loss', 'boost_saturation', 'PerceptualDistance', 'perceptual_distance', 'critic_says',
-           'slope_penalty', 'class_divergence', 'Colored', 'color_batch', 'ColorRecipe', 'color_recipe']
+           'slope_penalty', 'class_divergence', 'Colored', 'color_batch', 'ColorRecipe', 'color_recipe',
+           'start_colorizer']
 
-# %% ../../nbs/training/035_color_recipes.ipynb #1af8ddbc
+# %% ../../nbs/training/035_color_recipes.ipynb #9a1426a0
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,13 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import unknown
-from ..color import join_lab
+from ..color import join_lab, split_lab
 from ..encoders.encoder import IMAGENET
 from ..encoders.image import fill
 from ..encoders.weights import read_tensors, resolve
 from ..invariants.invariant import Invariant, get_invariant
-from ..models.chromagan import CHROMAGAN_SIZES, ChromaGANCritic
-from ..models.colorizer import seeded
+from ..models.chromagan import CHROMAGAN_SIZES, ChromaGANCritic, read_chromagan
+from ..models.colorizer import Colorizer, colorizers, seeded
 from ..models.colorizer_blocks import PatchCritic
 from .augmented import AugmentedLoss, color_view
 from .loop import Optim, Turn
@@ -289,3 +290,19 @@ def color_recipe(model: str,                      # name of a colorizer
     """How a published colorizer is trained; raises InputError naming the fetch command if the weights of a
     frozen network are missing."""
     return _RECIPES[model](size, weights) if model in _RECIPES else None
+
+# %% ../../nbs/training/035_color_recipes.ipynb #d9430c94
+def start_colorizer(model: str,                # name of a colorizer
+                    size: str = "tiny",        # or "full", as published
+                    seed: int = 0,             # of the first weights
+                    weights: str | None = None, # card or file, as published; None: begin anew
+                    rgb: Tensor | None = None, # (N, 3, H, W) training pictures, for a network with a memory
+                   ) -> Colorizer:
+    "A colorizer as its training begins; raises InputError naming the tensors of weights that do not fit."
+    if weights is not None:
+        place = resolve(weights)
+        if place.path.suffix in (".h5", ".hdf5"): return read_chromagan(place.path, CHROMAGAN_SIZES[size])
+        return colorizers[model](size=size, weights=read_tensors(place))
+    network = colorizers[model](seed=seed, size=size)
+    if hasattr(network, "memorize") and rgb is not None: network.memorize(*split_lab(rgb), seed=seed)
+    return network
