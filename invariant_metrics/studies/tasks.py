@@ -109,7 +109,7 @@ class StudyTask:
 
     def training(self, invariants: Sequence[str], # none for the plain loss
                  alpha: float, seed: int,         # the seed of the batches
-                 critic: nn.Module | None = None, # of the network
+                 critic: nn.Module | None = None, # of the network; a task without critics need not take it
                 ) -> tuple[Callable, Callable[[int], dict]]: # a loss with `settings`; batch number -> batch
         "What a system is trained with. A batch ticks; its items depend on its number and the seed alone."
         raise NotImplementedError
@@ -161,6 +161,11 @@ def make_plan(settings: Mapping,              # "task", and what differs from th
     return plan_study(study_tasks[settings.get("task", "colorization")].design, settings, size)
 
 # %% ../../nbs/studies/020_tasks.ipynb #89bef28d
+def _training(task: StudyTask, invariants: Sequence[str], alpha: float, seed: int,
+              critic: nn.Module | None) -> tuple[Callable, Callable[[int], dict]]:
+    given = () if critic is None else (critic,)
+    return task.training(invariants, alpha, seed, *given)
+
 def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None,
                   loss: Callable, batches: Callable[[int], dict], # from the task's `training`
                   steps: int,
@@ -182,7 +187,7 @@ def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None
 def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
     network, critic = task.start(seed), task.critic(seed)
-    loss, batches = task.training((), 0.0, seed, critic)
+    loss, batches = _training(task, (), 0.0, seed, critic)
     folder = task.folder/"pretrained"/f"s{seed}"
     steps = task.plan.size.pretrain
     log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=False), seed)
@@ -201,7 +206,7 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
     ticking = task.tick
     task.tick = int # does nothing, since no step is taken
     try:
-        loss, batches = task.training(invariants, 1.0, seed, critic)
+        loss, batches = _training(task, invariants, 1.0, seed, critic)
         parameters = [p for p in network.parameters() if p.requires_grad]
         device = parameters[0].device
         lengths = []
@@ -235,7 +240,8 @@ def _train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple
     critic = task.critic(unit.seed)
     if critic is not None: load_weights(critic, start, "critic")
     matched = equal_pull(task, network, unit, invariants, critic)
-    loss, batches = task.training(invariants, matched.get("alpha", unit.alpha), unit.seed + 1000, critic)
+    alpha = matched.get("alpha", unit.alpha)
+    loss, batches = _training(task, invariants, alpha, unit.seed + 1000, critic)
     folder = unit_file(task.folder, unit).parent
     steps = task.plan.size.steps
     optim = task.optim(forked=True)

@@ -266,8 +266,8 @@ def targets(self: WritingTask, loss: AugmentedLoss, seed: int) -> dict[str, Text
     return out
 
 @patch
-def training(self: WritingTask, invariants: Sequence[str], alpha: float, seed: int,
-             critic: None = None) -> tuple[Callable, Callable]:
+def training(self: WritingTask, invariants: Sequence[str], alpha: float,
+             seed: int) -> tuple[Callable, Callable]:
     loss, soft = _system_loss(self, invariants, alpha)
     return loss, _text_unit_batches(self, soft, invariants, seed)
 
