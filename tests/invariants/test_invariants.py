@@ -3,6 +3,7 @@ import json
 
 import pytest
 import torch
+from tiny_networks import save_san
 
 from invariant_metrics.core import InputError, Signature, import_object
 from invariant_metrics.color import scale_chroma
@@ -38,6 +39,9 @@ def tiny_model(name):
 def invariant(request, tmp_path_factory):
     if request.param not in PUBLIC_NAMES: return get_invariant(request.param)
     folder, side = tmp_path_factory.mktemp(request.param), 64 if request.param == "mask2former" else 32
+    if request.param == "san":
+        save_san(folder)
+        return get_invariant("san", weights=folder)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         tiny_model(request.param).save_pretrained(folder)
