@@ -203,6 +203,7 @@ def pull(task: StudyTask, network: nn.Module, invariants: Sequence[str], # none 
         ) -> float:
     "Gradient length of what invariants add to the loss at weight 1, or of the task loss; mean over batches."
     network = fork(network).eval()
+    critic = critic and fork(critic).eval()
     ticking = task.tick
     task.tick = int # does nothing, since no step is taken
     try:
