@@ -1,5 +1,9 @@
 """How fast the colorizer trains with and without each invariant, what memory it takes, and how much of the time goes into data.
 
+python benchmarks/training.py --flops counts, exactly and without weights or a GPU, what a step of the published colorizers costs at
+full size with MiDaS 2.1 and SAN in the loss (targets cached): floating-point operations of forward and backward, and the memory of what
+backward needs.
+
 Usage: python benchmarks/training.py [--steps 30] [--sizes 32,64] [--batch 16] [--width 20] [--device cpu] [--out nbs/results/training.csv]
 Each row runs in a process of its own, one torch thread on the CPU. On an accelerator (--device cuda, the default where
 there is one) every row is run in float32 and bfloat16, plain and compiled. Times are medians over steps, after a fifth of
@@ -12,6 +16,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 
@@ -79,6 +84,75 @@ def table(settings: list[dict], steps: int, batch: int, width: int) -> pd.DataFr
     return frame.assign(invariants=frame["invariants"].replace("", "none"), batch=batch, width=width)
 
 
+PUBLISHED = {"ddcolor": 256, "colorformer": 256, "chromagan": 224} # colorizer -> side of its training pictures, pixels
+FROZEN = {"none": (), "depth": ("midas",), "depth (small)": ("midas-small",), "segmentation": ("san",), "both": ("midas", "san"),
+          "both (small depth)": ("midas-small", "san")}
+
+
+def frozen_invariant(name: str):
+    "A published invariant's network at full size on the meta device; its distance costs nothing beside it."
+    import torch
+    from invariant_metrics.invariants.invariant import Invariant
+    from invariant_metrics.models.midas import MiDaS, MiDaSConfig
+    from invariant_metrics.models.san import SAN
+    small = name == "midas-small"
+    with torch.device("meta"):
+        network = SAN() if name == "san" else MiDaS(MiDaSConfig(small=True, features=64) if small else MiDaSConfig())
+
+    class Frozen(Invariant):
+        side = 640 if name == "san" else 256 if small else 384 # pixels of its input
+
+        def forward(self, rgb):
+            return self.network(torch.nn.functional.interpolate(rgb, (self.side, self.side), mode="bicubic", antialias=True))
+
+        def distance(self, prediction, target): return prediction.flatten(1).mean(1)
+    return Frozen(name, network=network)
+
+
+def count_step(model: str, frozen: tuple[str, ...], batch: int) -> dict:
+    "Operations and saved memory of one step of a colorizer and its critic at full size, for each picture."
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+    from invariant_metrics.models.colorizer import colorizers
+    from invariant_metrics.training import color_recipes
+    from invariant_metrics.training.loop import only, total
+    side = PUBLISHED[model]
+    invariants = {name: (frozen_invariant(name), 1.0) for name in frozen}
+    with torch.device("meta"):
+        colorizer = colorizers[model](size="full").train()
+        perceptual = color_recipes.PerceptualDistance("full")
+        pictures = {"L": torch.empty(batch, 1, side, side), "ab": torch.empty(batch, 2, side, side),
+                    "targets": {name: torch.empty(batch, 1) for name in frozen}} # kept from before
+        classes = torch.empty(batch, 1000) # of the frozen classifier, kept likewise
+        color_recipes.perceptual_distance = lambda size, weights: perceptual
+        color_recipes._classes_by_vgg = lambda weights: lambda L: classes
+        recipe = color_recipes.color_recipe(model, "full")
+        critic = recipe.critic(0)
+    torch.autocast = lambda *args, **options: nullcontext() # which does not know the meta device; all is float32
+    saved = {}
+    def keep(x): # a tensor that backward needs; views of one memory count once, weights not at all
+        if not isinstance(x, torch.nn.Parameter):
+            memory = x.untyped_storage()
+            saved[memory._cdata] = memory # kept, so that its number is not given away
+        return x
+    counter = FlopCounterMode(display=False)
+    with torch.device("meta"), counter, torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x):
+        turns = recipe.turns(colorizer, critic, recipe.loss(critic, invariants))
+        for turn in turns:
+            with only(turn, turns): total(turn.loss(turn.model, pictures)).backward()
+    return {"GFLOPs": counter.get_total_flops()/1e9/batch, "saved MB": sum(m.nbytes() for m in saved.values())/1e6/batch}
+
+
+def flops(batch: int) -> pd.DataFrame:
+    "What each invariant adds to a step, at full size."
+    found = [{"model": model, "side": side, "invariants": name, **count_step(model, frozen, batch)}
+             for model, side in PUBLISHED.items() for name, frozen in FROZEN.items()]
+    frame = pd.DataFrame(found)
+    plain = frame[frame["invariants"] == "none"].set_index("model")[["GFLOPs", "saved MB"]]
+    for column in plain: frame[f"times plain {column}"] = frame[column]/frame["model"].map(plain[column])
+    return frame
+
+
 def main() -> None:
     import torch
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,8 +162,14 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=20, help="of the colorizer")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent/"nbs"/"results"/"training.csv")
+    parser.add_argument("--flops", action="store_true", help="count operations of the published colorizers instead")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.flops:
+        frame = flops(2).round({"GFLOPs": 1, "saved MB": 0, "times plain GFLOPs": 2, "times plain saved MB": 2})
+        print(frame.to_string(index=False))
+        with atomic_write(given.out.with_name("training_flops.csv")) as path: frame.to_csv(path, index=False)
+        return
     if given.one: return print(json.dumps(measure(**json.loads(given.one))))
     frame = table(rows([int(s) for s in given.sizes.split(",")], given.device), given.steps, given.batch, given.width)
     digits = {"steps/s": 1, "ms/step": 1, "busy ms": 1, "data share": 3, "peak MB": 0, "targets s": 2, "times plain": 2}
