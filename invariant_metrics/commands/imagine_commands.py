@@ -48,8 +48,8 @@ def imagine_draw_command(
          "--seeds 2",
          "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion "
          "--generator-weights stable-diffusion-v1-1/ --judge clip-vit-b-32 --device cuda",
-         argument="judgments", rename={"generator_options": "option"},
-         hide="pred target human source weights shared options folder tops cider ddof group")
+         argument="judgments", rename={"generator_options": "option", "tops": "top"},
+         hide="pred target human source weights shared options folder cider ddof group")
 def imagine_table_command(
     call, seed, confidence,
     judgments: Path,           # judgments of texts that have references: a known collection, or a table
