@@ -476,12 +476,45 @@ def weights_list():
     return Result("weights", rows, [ResultTable(rows)])
 
 # %% ../../nbs/commands/10_score_commands.ipynb #d3134fb0
-@command(weights, "verify", "", "invariant-metrics weights verify segmentation", argument="name")
-def weights_verify(name: str | None = None): # one network; default all that are on this machine
-    "Check the sha256 of networks on this machine."
-    from invariant_metrics.encoders.weights import verify_weights
+def _answer_columns(name: str, against: Path | None) -> tuple[dict, list[str]]: # and notes
+    from invariant_metrics.encoders.weights import MissingWeights
+    from invariant_metrics.training.network_answers import TOLERANCE, compare_answers
+    try: apart = compare_answers(name, against)
+    except MissingWeights: return {"answers": "not here", "difference": None}, []
+    if apart is None:
+        way = f"whoever has the network stores them: invariant-metrics weights verify {name} --store FILE"
+        return {"answers": "none stored", "difference": None}, [Note(f"no values stored for {name} yet; {way}",
+                                                                     "no-stored-values")]
+    if max(apart.values()) <= TOLERANCE: return {"answers": "equal", "difference": max(apart.values())}, []
+    told = ", ".join(f"{what} differ by {x:.2g} of their length" for what, x in apart.items())
+    raise InputError(f"{name} does not answer as it did when its values were stored: {told}; {TOLERANCE:g} is "
+                     "allowed")
+
+@command(weights, "verify", "", "invariant-metrics weights verify segmentation",
+         "invariant-metrics weights verify segmentation --store answers.json", argument="name")
+def weights_verify(
+    name: str | None = None,    # one network; default all that are on this machine
+    # write what the network answers to three pictures or texts to this JSON file
+    store: Path | None = None,
+    against: Path | None = None, # compare with this file of --store, not with the values in the package
+):
+    """Check the sha256 of networks, and what a named one answers to three pictures or texts.
+
+    Exit code 2 if it answers otherwise; 0, with a note, if no values are stored (2 with --strict)."""
+    from invariant_metrics.encoders.weights import get_card, resolve, verify_weights
+    if name is None and (store or against):
+        raise InputError(f"--{'store' if store else 'against'} is about one network; name it")
     rows = verify_weights(name)
-    return Result("verify", rows, [ResultTable(rows)])
+    if name is None: return Result("verify", rows, [ResultTable(rows)])
+    name = get_card(name).name
+    if store or against: resolve(name) # raises InputError if it is not here
+    if store:
+        from invariant_metrics.training.network_answers import store_answers
+        stored = store_answers(name, store)
+        return Result("verify", rows, [ResultTable(rows)], [f"answers of {name}: {stored}"])
+    columns, notes = _answer_columns(name, against)
+    rows = [row | columns for row in rows]
+    return Result("verify", rows, [ResultTable(rows)], notes=notes)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #0d17e59e
 @command(weights, "fetch", "", "invariant-metrics weights fetch inception dinov2-large", argument="names")
