@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core import Between, InputError, Note, Signature, package_version, unknown
+from ..core import Between, InputError, Note, Signature, announce, package_version, unknown
 from .shell import Result, ResultTable, app, records, several_folders
 from ..experiments.command import command, parse_lists
 
@@ -35,13 +35,15 @@ def study_command(
     encoder: str | None = None,
 ):
     "Which metrics notice a broken invariant, and does training with invariants help?"
+    from invariant_metrics.probes.probe_task import reader_note
     from invariant_metrics.studies.study_report import write_report
     run = call(task=task, encoder=encoder)
     page = write_report(run.folder)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     controls = run.controls()
-    lines = [run.summary(), *controls.get("safe", []), f"page: {page}"]
-    return Result("study", {"folder": run.folder, "page": page, **run.meta, **controls},
+    readers = run.readers()
+    lines = [run.summary(), *controls.get("safe", []), *filter(None, [reader_note(readers)]), f"page: {page}"]
+    return Result("study", {"folder": run.folder, "page": page, **run.meta, **controls, "readers": readers},
                   [ResultTable(rows, task)], lines)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #fecaf0bf
@@ -539,6 +541,9 @@ def weights_train(call,
                   out: Path = Path("assets"), # folder for the weights and their card
                  ):
     "Train an embedded network again, from data the package makes."
+    from invariant_metrics.encoders.weights import all_cards
+    card = all_cards().get(name)
+    if card and card.made: announce(f"{name} of the package was made {card.made}") # before hours of work
     made = {"name": name, "path": call(name, out=out)}
     return Result("trained", made, [ResultTable([made])])
 

@@ -50,6 +50,16 @@ class StudyRun(Run):
         return {key: found.meta.get(key, empty)
                 for key, empty in (("safe", []), ("optimum", {}), ("pulls", {}))} | tables
 
+    def readers(self) -> dict[str, str]: # metric -> who reads for it; {} for pictures
+        "The metrics of texts that another network reads than the published one: see `stand_in_readers`."
+        from invariant_metrics.probes.probe_task import ProbeResult, stand_in_readers
+        from invariant_metrics.studies.search import StudyResult
+        frames = {"probe": lambda: ProbeResult.load(self.folder/"probe").auc,
+                  "training": lambda: StudyResult.load(self.folder/"training").results}
+        names = [name for part, load in frames.items() if part in self.meta["parts"]
+                 for name in load()["metric"].unique()]
+        return stand_in_readers(names, self.meta["settings"].get("weights"))
+
 # %% ../../nbs/studies/100_run_study.ipynb #fa4b4bbf
 def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
     task = study_tasks[s["task"]](make_plan(s))
