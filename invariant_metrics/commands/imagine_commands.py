@@ -80,7 +80,7 @@ def imagine_table_command(
                  statistic=statistic.replace("-", "_"), group=list(found["group"]), **sides)
     printed = table.printed().rename_axis("metric").reset_index()
     title = (f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over "
-             "seeds")
+             "seeds; * gain, ! loss by another test, of items, after Holm")
     rows = records(table.frame)
     payload = {"table": rows, "signatures": dict(table.signatures or {}), "notes": list(table.notes)}
     return Result("table", payload, [ResultTable(records(printed), title)], [], table.notes,

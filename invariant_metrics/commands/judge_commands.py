@@ -234,7 +234,8 @@ def _agreement_lines(found, pairs: bool, confidence: float) -> list[str]:
     if not len(found.ranks): return [signature]
     more = "" if pairs else "; --pairs shows them"
     letters = ("metrics that share a letter do not differ significantly, all others do (per statistic and "
-               f"unit; p < {1 - confidence:.3g} by Holm over all pairs{more})")
+               f"unit; p < {1 - confidence:.3g} by Holm over all pairs{more}); an interval is of its own metric "
+               "and unadjusted, so the letters do not follow from intervals that overlap")
     return [letters, signature]
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #cee7b604

@@ -191,8 +191,12 @@ def _group_values(whole) -> dict | None: # for JSON
     return {"groups": groups, "mean": {name: s.to_dict() for name, s in whole.group_mean.items()}}
 
 def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
-    signatures = dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values())
-    return [*(f"{row['metric']}: {row['sentence']}" for row in able), *signatures]
+    every = [s for by in scores.values() for s in by.values()]
+    tested = ["p: a permutation test that both sides have one distribution; the interval beside it is of the "
+              "distance and belongs to another method (column method of csv and JSON)"]
+    return [*(f"{row['metric']}: {row['sentence']}" for row in able),
+            *(tested if any(s.p_value is not None for s in every) else ()),
+            *dict.fromkeys(str(s.signature) for s in every)]
 
 def _score_notes(scores: dict) -> list[str]:
     return [Note(f"{name}: {note}", note.code) for by in scores.values() for name, s in by.items()
