@@ -48,8 +48,8 @@ def imagine_draw_command(
          "--seeds 2",
          "invariant-metrics imagine table flickr8k/judgments.jsonl --generator diffusion "
          "--generator-weights stable-diffusion-v1-1/ --judge clip-vit-b-32 --device cuda",
-         argument="judgments", rename={"generator_options": "option"},
-         hide="pred target human source weights shared options folder tops cider ddof group")
+         argument="judgments", rename={"generator_options": "option", "tops": "top"},
+         hide="pred target human source weights shared options folder cider ddof group")
 def imagine_table_command(
     call, seed, confidence,
     judgments: Path,           # judgments of texts that have references: a known collection, or a table
@@ -80,7 +80,7 @@ def imagine_table_command(
                  statistic=statistic.replace("-", "_"), group=list(found["group"]), **sides)
     printed = table.printed().rename_axis("metric").reset_index()
     title = (f"{table.statistic}, times 100, {table.n} texts, {table.seeds} seeds: mean ± deviation over "
-             "seeds")
+             "seeds; * gain, ! loss by another test, of items, after Holm")
     rows = records(table.frame)
     payload = {"table": rows, "signatures": dict(table.signatures or {}), "notes": list(table.notes)}
     return Result("table", payload, [ResultTable(records(printed), title)], [], table.notes,

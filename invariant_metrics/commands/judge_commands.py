@@ -60,14 +60,18 @@ def probe_command(
     pred: list[Path] = (),
 ):
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
+    from invariant_metrics.probes.probe_task import reader_note, stand_in_readers
     from invariant_metrics.probes.tables import summarize_probe
+    from invariant_metrics.runs import read_run
     from invariant_metrics.studies.study_report import write_report
     folder, found = call(pred=pred)
     page = write_report(folder)
     summary = summarize_probe(found, task)
-    payload = {"folder": folder, "page": page, **_probe_payload(summary, found)}
+    readers = stand_in_readers(found.auc["metric"], read_run(folder)["settings"].get("weights"))
+    payload = {"folder": folder, "page": page, "readers": readers, **_probe_payload(summary, found)}
     lines = [f"{what} {sentence}" for part in summary.sentences.values() for what, sentence in part]
-    return Result("probe", payload, _probe_tables(summary), [*lines, f"page: {page}"])
+    told = [reader_note(readers)] if readers else []
+    return Result("probe", payload, _probe_tables(summary), [*lines, *told, f"page: {page}"])
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #1a664fe2
 @command(probe, "contested", "probes.contested:contested_pairs",
@@ -230,7 +234,8 @@ def _agreement_lines(found, pairs: bool, confidence: float) -> list[str]:
     if not len(found.ranks): return [signature]
     more = "" if pairs else "; --pairs shows them"
     letters = ("metrics that share a letter do not differ significantly, all others do (per statistic and "
-               f"unit; p < {1 - confidence:.3g} by Holm over all pairs{more})")
+               f"unit; p < {1 - confidence:.3g} by Holm over all pairs{more}); an interval is of its own metric "
+               "and unadjusted, so the letters do not follow from intervals that overlap")
     return [letters, signature]
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #cee7b604

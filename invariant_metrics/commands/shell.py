@@ -295,7 +295,8 @@ def _surroundings() -> Iterator[list]: # of a command; yields a list that grows 
         sys.path.reverse()
         sys.path.remove("") # the last one
         sys.path.reverse()
-        if quiet is None: os.environ.pop("INVARIANT_METRICS_QUIET", None)
+        os.environ.pop("INVARIANT_METRICS_QUIET", None)
+        if quiet is not None: os.environ["INVARIANT_METRICS_QUIET"] = quiet
         if listens: signal.signal(signal.SIGINT, before)
 
 # %% ../../nbs/commands/00_shell.ipynb #ee3be754

@@ -299,7 +299,7 @@ def annotation_records(annotations: Annotations) -> Iterator[dict]: # as `annota
         yield record | {key: sorted(sets[i]) for key, sets in facts.items() if sets}
 
 # %% ../../nbs/data/080_annotations.ipynb #af75bd15
-def _scene_record(scenes: Scenes, i: int, seed: int) -> dict:
+def _scene_record(scenes: Scenes, i: int, seed: int, sized: bool) -> dict:
     truth, boxes = caption_truth(scenes, i), scenes.regions.box[i].tolist()
     objects = []
     for entity in scene_entities(scenes, i):
@@ -307,19 +307,21 @@ def _scene_record(scenes: Scenes, i: int, seed: int) -> dict:
         objects.append({"name": entity.noun, "synsets": [entity.synset], "box": [x0, y0, x1 - x0, y1 - y0]})
     height, width = scenes.rgb.shape[2:]
     return {"id": f"{seed}-{int(scenes.index[i])}", "width": width, "height": height, "objects": objects,
-            "captions": captions(scenes, i), "attributes": truth.attributes, "relations": truth.relations}
+            "captions": captions(scenes, i, sized), "attributes": truth.attributes,
+            "relations": truth.relations}
 
 def _draw_scene(scenes: Scenes, i: int, path: Path) -> str: # the path
     pixels = (scenes.rgb[i].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
     with atomic_write(path) as temporary: Image.fromarray(pixels).save(temporary, format="PNG")
     return str(path)
 
-def _scene_records(n: int, seed: int, size: int, start: int, folder: Path | None) -> Iterator[dict]:
+def _scene_records(n: int, seed: int, size: int, start: int, folder: Path | None,
+                   sized: bool) -> Iterator[dict]:
     step = max(1, 2**18 // size**2) # few enough that their pixels take some megabytes
     for first in progress(range(start, start + n, step), desc="describing scenes"):
         scenes = make_scenes(min(step, start + n - first), size, seed, first)
         for i in range(len(scenes)):
-            record = _scene_record(scenes, i, seed)
+            record = _scene_record(scenes, i, seed, sized)
             if folder is not None: record["picture"] = _draw_scene(scenes, i, folder/f"{record['id']}.png")
             yield record
 
@@ -329,8 +331,9 @@ def scene_annotations(n: int,         # scenes
                       size: int = 64, # side of the square pictures in pixels, 8 or more
                       start: int = 0, # number of the first scene
                       folder: str | Path | None = None, # draw the pictures here, as PNG files
+                      sized: bool = False, # captions say which things are small, large or distant
                      ) -> Annotations:
     "The exact truth of scenes start … start + n − 1; raises InputError when a number is out of range."
     if n < 1: raise InputError(f"scene_annotations takes n >= 1, not n={n}")
     place = None if folder is None else Path(folder)
-    return annotate(_scene_records(n, seed, size, start, place), "scenes")
+    return annotate(_scene_records(n, seed, size, start, place, sized), "scenes")

@@ -214,12 +214,9 @@ NOISE = ("pixels", "scenes")
 Side = Annotated[int, Between(8, 1024)] # of square pictures, in pixels
 
 @dataclass(frozen=True)
-class NoisePictures:
-    "Random pictures, a different one for each text and seed."
+class _Control: # reads no text, in no language
     side: int = 64
-    of: str = "pixels"  # or "scenes"
 
-    name = "noise"
     language = ""
     tokens = None
 
@@ -227,6 +224,17 @@ class NoisePictures:
     def size(self) -> tuple[int, int]:
         "Height and width."
         return self.side, self.side
+
+    def described(self, **parts: str) -> dict[str, str]:
+        "Name, size, and what else makes the pictures."
+        return {"generator": self.name, "size": f"{self.side}x{self.side}", **parts, "recipe": "1"}
+
+@dataclass(frozen=True)
+class NoisePictures(_Control):
+    "Random pictures, a different one for each text and seed."
+    of: str = "pixels"  # or "scenes"
+
+    name = "noise"
 
     def _picture(self, text: str, seed: int) -> Tensor: # (3, H, W) uint8
         draw = rng(seed, "noise", self.of, text)
@@ -242,7 +250,7 @@ class NoisePictures:
 
     def describe(self) -> dict[str, str]:
         "Name, size and kind."
-        return {"generator": self.name, "size": f"{self.side}x{self.side}", "of": self.of, "recipe": "1"}
+        return self.described(of=self.of)
 
 @generator_factory("noise", "random pictures that have nothing to do with the text: a control")
 def noise_generator(size: Side = 64,       # of the square pictures, in pixels
@@ -254,19 +262,11 @@ def noise_generator(size: Side = 64,       # of the square pictures, in pixels
 
 # %% ../../nbs/generators/00_generator.ipynb #ad828326
 @dataclass(frozen=True)
-class _OnePicture:
+class _OnePicture(_Control):
     "The same picture for all texts and seeds: a scene of the painted world."
-    side: int = 64
     number: int = 0  # of the scene
 
     name = "one-picture"
-    language = ""
-    tokens = None
-
-    @property
-    def size(self) -> tuple[int, int]:
-        "Height and width."
-        return self.side, self.side
 
     def __call__(self, texts: Sequence[str], seeds: Sequence[int]) -> Tensor: # (N, 3, H, W) uint8
         "The picture once for each text; raises InputError on empty texts."
@@ -276,8 +276,7 @@ class _OnePicture:
 
     def describe(self) -> dict[str, str]:
         "Name, size and number of the scene."
-        return {"generator": self.name, "size": f"{self.side}x{self.side}", "scene": str(self.number),
-                "recipe": "1"}
+        return self.described(scene=str(self.number))
 
 @generator_factory("one-picture", "the same picture for all texts: a control")
 def one_picture_generator(size: Side = 64,                              # of the square picture, in pixels

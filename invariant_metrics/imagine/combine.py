@@ -53,14 +53,16 @@ def _named_scale(name: str, card: Mapping, tops: Mapping[str, float]) -> _UnitSc
         raise InputError(f"tops: the value of {name} that counts as 1 is positive, not {top}")
     return _UnitScale(name, float(top), card.get("higher_is_better") is False)
 
+def _name_a_top(name: str) -> str: # what an error advises
+    return f"give tops={{{name!r}: …}} (--top {name}=VALUE), the value that shall count as 1"
+
 def _declared_scale(name: str, card: Mapping, cider: str) -> _UnitScale: # by the range on the card
     low, high = declared_range(card)
     turned = card["higher_is_better"] is False
     if name.startswith("imagine-"): return _UnitScale(name, 1.0, turned, low, high) # stretched already
     if name.split("-")[0] == "cider": return _UnitScale(name, _CIDER_SCALES[cider], turned, low, high)
     if np.isfinite(low) and 0 < high < np.inf: return _UnitScale(name, high, turned, low, high)
-    advice = f"give tops={{{name!r}: …}}, the value that shall count as 1"
-    raise InputError(f"{name} declares no bounded range ({card['range']}); {advice}")
+    raise InputError(f"{name} declares no bounded range ({card['range']}); {_name_a_top(name)}")
 
 def unit_scale(metric: str | Metric,  # a registered name, a built metric, or a column with an entry in `tops`
                tops: Mapping[str, float] | None = None, # name -> the value that shall count as 1
@@ -74,8 +76,8 @@ def unit_scale(metric: str | Metric,  # a registered name, a built metric, or a 
         raise InputError(f"{name} compares sets and has no value for an item; it cannot be added to one")
     if name in (tops or {}): return _named_scale(name, card, tops)
     if not card:
-        advice = f"give tops={{{name!r}: …}}, the value that shall count as 1"
-        raise InputError(f"{name} is no registered metric, so nothing declares its range; {advice}")
+        raise InputError(f"{name} is no registered metric, so nothing declares its range; "
+                         f"{_name_a_top(name)}")
     if card["higher_is_better"] is None:
         raise InputError(f"{name} is neither better nor worse for being higher; a sum with it means nothing")
     return _declared_scale(name, card, cider)

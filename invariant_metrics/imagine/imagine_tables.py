@@ -129,6 +129,16 @@ def _open_all(metrics: Sequence, generator, weights: Mapping | None, device: str
     built = [partial(get_metric, spec, **mine) for spec, mine in zip(metrics, given)]
     return make_all([*built, judge, partial(get_generator, generator, **painter)])
 
+def _check_fits(metric: Metric, references: bool) -> None: # what judged texts do not have
+    inputs, made_from = metric.card.get("inputs", "texts"), metric.card.get("source")
+    if inputs != "texts":
+        raise InputError(f"{metric.name} looks at {inputs}, and people judged texts here; leave it out")
+    if made_from and (references or made_from != "texts"):
+        raise InputError(f"{metric.name} needs the {made_from} that the texts were made from, and this table "
+                         f"has {'references' if references else 'texts'}; leave it out")
+    if metric.compares and not references:
+        raise InputError(f"{metric.name} compares with references, and this table has sources; leave it out")
+
 def imagine_table(pred: Sequence[str],                    # N hypotheses
                   target: Sequence | None,                # N references, or lists of them; None: without
                   human: np.ndarray,                      # (N,) human scores of the hypotheses
@@ -160,7 +170,9 @@ def imagine_table(pred: Sequence[str],                    # N hypotheses
     names = _TABLE_METRICS.get(metrics, metrics) if isinstance(metrics, str) else metrics
     opened = _open_all(listed_metrics(names), generator, weights, device, options, generator_options)
     *built, judge, drawing = opened
-    for metric in built: unit_scale(metric, tops, cider)  # raises InputError without a scale
+    for metric in built:
+        _check_fits(metric, target is not None)
+        unit_scale(metric, tops, cider)  # raises InputError without a scale
     model = ImagineModel(drawing, judge, seeds, seed, shared, long, language, folder)
     rows = extract(built, pred, None if target is None else other, source)
     values = {m.name: m.values(rows[m.name].pred).numpy() for m in built}

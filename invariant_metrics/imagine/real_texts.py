@@ -24,7 +24,10 @@ def judged_pairs(judgments: Judgments,
     rows = human_rows(judgments, "mean").merge(judgments.outputs, on=["item", "system"])
     texts = rows[side] if side in rows else pd.Series("", index=rows.index)
     lost = rows["item"][texts.map(lambda x: not isinstance(x, (str, tuple)) or not len(x))].tolist()
-    if lost: raise InputError(f"{judgments.name}: {len(lost)} outputs have no {side}: {few(lost)}")
+    if lost:
+        way = {"references": "compare with sources by side='source' (--from-source)",
+               "source": "compare with references (without --from-source)"}
+        raise InputError(f"{judgments.name}: {len(lost)} outputs have no {side}: {few(lost)}; {way[side]}")
     chosen = rng(seed, "judged pairs").permutation(len(rows))[:n]
     kept = rows.iloc[np.sort(chosen)].reset_index(drop=True)
     score = kept["score"] if judgments.higher_is_better else -kept["score"]

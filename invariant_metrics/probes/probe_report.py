@@ -23,7 +23,7 @@ from .probe_figures import (QUANTITY_NAMES, example_strips, form_tables, heat_ta
 from .profile import ALL_FAMILIES
 from .tables import (LEAST_ITEMS, OTHER, SENTINELS, VIEW_NAMES, ProbeSummary,
                                             family_kinds, reliable_metrics, summarize_probe, valid_kinds)
-from .probe_task import ProbeResult
+from .probe_task import ProbeResult, reader_note, stand_in_readers
 
 # %% ../../nbs/probes/120_probe_report.ipynb #9ec77f51
 _VIEWS = ("paired", "item", "set") # in the order of the page
@@ -314,12 +314,14 @@ def _encoder_note(names: Sequence[str]) -> str: # metrics
 
 def _probe_notes(run: Mapping,       # content of run.json
                 probe: ProbeResult,
-               ) -> list[str]:      # none for texts
-    "What a reader of a probe of pictures must know first."
+               ) -> list[str]:
+    "What a reader of a probe must know first: through what the metrics look."
     settings = run.get("settings", {})
-    if settings.get("task") not in ("colorization", "images"): return []
     asked = list(dict.fromkeys(probe.auc["metric"]))
     chosen = settings.get("weights") or {}
+    if settings.get("task") not in ("colorization", "images"):
+        read = reader_note(stand_in_readers(asked, chosen))
+        return [read] if read else []
     notes = []
     if seen := _embedded_metrics(asked, settings): notes.append(_encoder_note(seen))
     painted = [n for n in ("segmentation", "depth")

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FRAMES', 'ProbeSize', 'RandomSets', 'random_sets', 'FamilyTables', 'ProbeTask', 'ProbeResult', 'tabulate',
-           'combine_results', 'split_metrics', 'sign_metrics', 'join_parts']
+           'combine_results', 'split_metrics', 'sign_metrics', 'join_parts', 'stand_in_readers', 'reader_note']
 
 # %% ../../nbs/probes/030_probe_task.ipynb #33550f34
 import time
@@ -18,7 +18,8 @@ import pandas as pd
 from ..core import Signature, progress, rng
 from ..experiments.frames import Frames
 from ..files import digest
-from ..metrics.metric import Metric
+from ..metrics.metric import Metric, metrics, weight_names
+from ..plots import join_names
 from .preference import draw_sets
 from .profile import Verdicts, profile
 from ..stats import bootstrap_weights
@@ -179,3 +180,20 @@ def join_parts(
         about = {"signatures": signed, "seconds": seconds}
         sources.append(replace(last.with_tables(**tables), meta=about))
     return combine_results(sources)
+
+# %% ../../nbs/probes/030_probe_task.ipynb #70ce9500
+def stand_in_readers(names: Iterable[str], # of metrics
+                     weights: Iterable[str] | None = None, # names for which weights were chosen
+                    ) -> dict[str, str]:   # metric -> who reads for it here
+    "The metrics of texts that MiniLM reads here, and not the network that they were published with."
+    own = [n for n in dict.fromkeys(names) if n.startswith(_READ_TOGETHER[:2]) and n in metrics]
+    return {n: "minilm" for n in own if not {*weight_names(n)} & {*(weights or ())}}
+
+def reader_note(readers: Mapping[str, str]) -> str: # of `stand_in_readers`; "" if nobody stands in
+    "What a page says of them."
+    if not readers: return ""
+    one = len(readers) == 1
+    by_name = join_names([f"{n}-minilm" for n in readers])
+    return (f"{join_names(list(readers))} {'is' if one else 'are'} read by MiniLM here, not by the network of "
+            f"published values; `score` calls {'it' if one else 'them'} {by_name}. --weights NAME=WEIGHTS names "
+            "another.")

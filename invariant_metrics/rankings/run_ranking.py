@@ -136,7 +136,7 @@ def ranking_data(data="scenes",                      # as of `rank`
     own = not isinstance(data, Annotations)
     if given and (not own or _is_scenes(data)):
         raise InputError(f"--{given[0]} goes with files of annotations, and has no effect here; leave it out")
-    if _is_scenes(data): return scene_annotations(size.scenes, seed, _SCENE_SIDE)
+    if _is_scenes(data): return scene_annotations(size.scenes, seed, _SCENE_SIDE, sized=True)
     found = _read_files(data, options) if own else data
     if size.pictures is None or len(found) <= size.pictures: return found
     drawn = np.sort(rng(seed, "pictures of a ranking").choice(len(found), size.pictures, replace=False))

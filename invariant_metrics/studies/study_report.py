@@ -22,7 +22,7 @@ from ..probes.probe_report import (best_clause, edit_blocks, metric_panel, probe
                                                   probe_report, scene_note, who_of)
 from ..probes.tables import (LEAST_ITEMS, SENTINELS, count_kinds, reliable_metrics,
                                             rows_of_kind)
-from ..probes.probe_task import ProbeResult
+from ..probes.probe_task import ProbeResult, reader_note, stand_in_readers
 from ..runs import read_run
 from . import study_figures as fig
 from . import text_figures as texts
@@ -521,6 +521,7 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
         sections.append(_training_section(training, task))
     message, bars = _study_message(probe, training, task)
     notes = _foreign_lines(task, given[1] or {}, given[2]) if given[0] else []
+    if read := reader_note(stand_in_readers(names, given[1])): notes = [*notes, read]
     sections = [Part("In words", [answer_lines(answers)], "answers"), *sections]
     return Report(f"Study of {task}: which metric notices a broken invariant?", message, answers, bars=bars,
                   limits=_study_limits(probe, training, task, *given), sections=sections, notes=notes,

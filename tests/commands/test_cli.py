@@ -119,3 +119,12 @@ def test_an_installed_package_announces_a_metric(tmp_path, monkeypatch):
     assert "brightness-gap" in [row["name"] for row in json.loads(listed.stdout)["result"]], listed.stderr
     done = cli("score", "brightness-gap", "--pred", near, "--target", truth, "--reps", 20, "--json", cwd=tmp_path)
     assert done.returncode == 0 and "brightness-gap" in done.stdout, done.stderr
+
+
+def test_an_interval_and_a_p_of_another_test_are_told_apart(tmp_path):
+    draw = np.random.default_rng(0)
+    for name in ("p", "t"): np.save(tmp_path/f"{name}.npy", draw.normal(size=(40, 4)).astype(np.float32))
+    line = "a permutation test that both sides have one distribution; the interval beside it is of the distance"
+    shown = cli("score", "mmd", "--pred", "p.npy", "--target", "t.npy", "--permutations", "50", cwd=tmp_path)
+    plain = cli("score", "mmd", "--pred", "p.npy", "--target", "t.npy", cwd=tmp_path)
+    assert shown.returncode == plain.returncode == 0 and line in " ".join(shown.stdout.split()) and line not in " ".join(plain.stdout.split())

@@ -121,7 +121,10 @@ def test_long_commands_can_be_quiet_and_leave_no_setting_behind(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("invariant_metrics.core.few_threads", lambda: seen.append(os.environ.get("INVARIANT_METRICS_QUIET")))
         for flag in ([], ["--quiet"]): assert cli("score", "chrf", "--pred", "a.txt", "--target", "a.txt", *flag, cwd=tmp_path).returncode == 0
-    assert seen == [None, "1"] and "INVARIANT_METRICS_QUIET" not in os.environ
+        assert seen == [None, "1"] and "INVARIANT_METRICS_QUIET" not in os.environ
+        patch.setenv("INVARIANT_METRICS_QUIET", "0") # said by the user, who finds it again
+        assert cli("score", "chrf", "--pred", "a.txt", "--target", "a.txt", "--quiet", cwd=tmp_path).returncode == 0
+        assert seen[2:] == ["1"] and os.environ["INVARIANT_METRICS_QUIET"] == "0"
 
 
 def test_json_is_short_for_its_format(tmp_path):

@@ -1,33 +1,18 @@
 "Sets on which texts are written: every layout by hand, outputs and scores beside it, and what does not fit said in one line."
-import gzip
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
 from commands import cli
+from handmade import fails, put
 
-from invariant_metrics.core import InputError
 from invariant_metrics.data import generated_texts as sets
 from invariant_metrics.data.generated_texts import GeneratedTexts, _cut_bytes, _sample_items, _with_outputs
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.data.judgments import judgment_files, load_judgments
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.people.human import agree
-
-
-def put(folder, name: str, held):
-    path = folder/name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = held if isinstance(held, str) else "\n".join(map(json.dumps, held)) + "\n" if isinstance(held, list) else json.dumps(held)
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return path
-
-
-def fails(call, *args, **options) -> str:
-    with pytest.raises(InputError) as error: call(*args, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def read(place, kind: str | None = None, **options) -> GeneratedTexts:

@@ -1,35 +1,21 @@
 "Human judgments: every layout by hand, the real files with their published numbers, and everything that does not fit said in one line."
-import gzip
 import json
 import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
+from handmade import fails, put
 from real_data import data_path
 from scipy.io import savemat
 from scipy.stats import kendalltau, pearsonr
 
-from invariant_metrics.core import InputError
 from invariant_metrics.files import save_results
 from invariant_metrics.data.judgment_tables import READERS, Choices, Judgments, load_table, metric_table
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.correlation import pearson
 from invariant_metrics.people.human import agree
 from invariant_metrics.people.score_table import score_table
-
-
-def put(folder, name: str, held) -> str:
-    path = folder/name
-    text = held if isinstance(held, str) else "\n".join(map(json.dumps, held)) + "\n" if isinstance(held, list) else json.dumps(held)
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return path
-
-
-def fails(call, *args, **options) -> str:
-    with pytest.raises(InputError) as error: call(*args, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 # tables of one's own

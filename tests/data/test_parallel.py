@@ -1,24 +1,11 @@
 "Parallel texts and captions: every format by hand, the real files, and everything that does not fit said in one line."
-import gzip
 import json
 
 import pytest
 
-from invariant_metrics.core import InputError
 from invariant_metrics.data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel
+from handmade import fails, put
 from real_data import data_path
-
-
-def put(folder, name: str, text: str):
-    path = folder/name
-    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return path
-
-
-def fails(load, *args) -> str:
-    with pytest.raises(InputError) as error: load(*args)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 @pytest.fixture

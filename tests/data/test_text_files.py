@@ -1,10 +1,10 @@
 "Files of texts: each known format gives what it holds, what looks like another format is refused, and items meet their own references."
-import gzip
 import json
 import unicodedata
 from pathlib import Path
 
 import pytest
+from handmade import put
 
 import invariant_metrics as im
 from invariant_metrics.commands.shell import main
@@ -21,11 +21,6 @@ REFS = (("a brown dog runs across wet grass", "the dog is running on a lawn"), (
 FIRST = {i: refs[0] for i, refs in zip(IDS, REFS)}
 FLAT = [(i, text) for i, refs in zip(IDS, REFS) for text in refs]
 TURNED = [*zip(IDS, PRED)][::-1]
-
-
-def put(folder: Path, name: str, text: str) -> Path:
-    (folder/name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    return folder/name
 
 
 def dumps(held) -> str: return json.dumps(held, ensure_ascii=False)

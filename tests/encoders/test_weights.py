@@ -1,8 +1,10 @@
 """Weights: what ships is whole and travels with the wheel, what is damaged or missing is refused in one line."""
 import configparser
 import hashlib
+import inspect
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -10,13 +12,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from invariant_metrics.core import InputError
+from commands import cli
+from invariant_metrics.core import InputError, import_object
 from invariant_metrics.files import file_sha256
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.encoders.weights import PUBLIC, Card, MissingWeights, WeightChoice, all_cards, fetch_weights, missing_weights, _how_to_get
 from invariant_metrics.files import assets_folder
 from invariant_metrics.encoders.weights import Place, list_weights, load_embedded, read_tensors, resolve, save_embedded
 from invariant_metrics.encoders.weights import save_embedded_folder, verify_weights
+from invariant_metrics.training.embedded import RECIPES
 
 EMBEDDED = [card for card in all_cards().values() if card.source == "embedded"]
 FILES = [card for card in EMBEDDED if not card.where]  # those of one file; the others are folders
@@ -46,6 +50,27 @@ def test_every_asset_is_what_its_card_says(card):
     assert card.where or card.command == f"invariant-metrics weights train {card.name}"
     assert all((home/name).is_file() for name in card.files)
     assert all(torch.isfinite(t).all() for path in weights for t in read_tensors(Place(path, "", card.name)).values())
+
+
+@pytest.mark.parametrize("card", EMBEDDED, ids=lambda card: card.name)
+def test_the_command_of_a_card_is_one_of_today_and_writes_its_file(card, monkeypatch, tmp_path):
+    "Its words reach the recipe, which takes what it is given; a network that was not made by one run of it says so, and the command with it."
+    asked = []
+    def train(name, out):
+        asked.append(name)
+        recipe, arguments = RECIPES[name]
+        inspect.signature(import_object(recipe)).bind(**arguments, folder=out, seed=0, checkpoints=out)
+        return out/card.where/card.files[-1]
+    monkeypatch.setattr("invariant_metrics.training.embedded.train_embedded", train)
+    done = cli(*shlex.split(card.command)[1:], "--json", cwd=tmp_path)
+    assert done.returncode == 0 and asked == [card.name]
+    assert json.loads(done.stdout)["result"]["path"] == f"assets/{card.where + '/' if card.where else ''}{card.files[-1]}"
+    in_stretches = "stretches" in card.data
+    assert bool(card.made) == in_stretches == (card.name in ("embedded-clip", "embedded-diffusion"))
+    assert ("gives another network" in done.stderr) == in_stretches
+    if in_stretches: # its steps are those of the recipe today
+        steps = inspect.signature(import_object(RECIPES[card.name][0])).parameters["steps"].default
+        assert f"{steps:,}" in card.made
 
 
 def test_assets_come_in_pairs_and_stay_small():

@@ -36,6 +36,15 @@ def registries_as_they_were(registries):
     for registry, entries in before: registry.entries = entries
 
 
+@pytest.fixture(autouse=True)
+def environment_as_it_was():
+    "A notebook is a process of its own for its reader: some set a cache or silence for good, which would reach the tests after them."
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
+
+
 @pytest.fixture
 def shells(monkeypatch):
     """What runs notebooks is let go; IPython would keep each with all its variables until the process ends.

@@ -113,7 +113,7 @@ def test_without_references_the_source_is_imagined(judged, tmp_path):
     alone = [t.frame.set_index(["metric", "added"]).loc[("diversity", ""), "mean"] for t in (found, same)]
     assert alone[0] == alone[1]                      # it looks at no other side, as in the paper's third table
     assert found.frame["mean"][1] != same.frame["mean"][1] # the source has seeds of its own
-    with pytest.raises(InputError, match="target"): imagine_table(pred, None, true, "rouge-l", source=context, folder=tmp_path)
+    with pytest.raises(InputError, match="compares with references"): imagine_table(pred, None, true, "rouge-l", source=context, folder=tmp_path)
 
 
 def test_what_does_not_belong_together_is_said(judged, tmp_path):
@@ -205,5 +205,14 @@ def test_the_command_takes_weights_by_name_and_compares_with_sources(tmp_path, c
     assert {"bertscore-minilm", "rouge-l"} <= {row["metric"] for row in found["table"]} and "bertscore-minilm" in found["signatures"]
     without, _ = table("--metrics", "distinct-1", "--from-source")
     assert "distinct-1" in {row["metric"] for row in without["table"]}
-    assert "compares with a target" in table("--metrics", "rouge-l", "--from-source")[1]
+    assert "rouge-l compares with references, and this table has sources; leave it out" in table("--metrics", "rouge-l", "--from-source")[1]
+    assert "psnr looks at images" in table("--metrics", "psnr")[1]
+    for sources in ([], ["--from-source"]): assert "needs the images that the texts were made from" in table("--metrics", "l-clipscore", *sources)[1]
     assert "weights has no effect on rouge-l" in table("--metrics", "rouge-l", "--weights", "bleurt=minilm")[1]
+    assert "(--top violation-entities=VALUE)" in table("--metrics", "violation-entities")[1] # and what it advises is there
+    known, _ = table("--metrics", "violation-entities", "--top", "violation-entities=2")
+    assert "violation-entities" in {row["metric"] for row in known["table"]}
+    for gone, says in (("references", "by side='source' (--from-source)"), ("source", "(without --from-source)")):
+        (tmp_path/"judged.json").write_text(json.dumps([{k: v for k, v in row.items() if k != gone} for row in rows]))
+        words = ["--from-source"] if gone == "source" else []
+        assert says in table("--metrics", "rouge-l", *words)[1]

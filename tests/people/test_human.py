@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from handmade import fails
 from real_data import data_path
 from scipy.stats import kendalltau, pearsonr, spearmanr
 
@@ -34,12 +35,6 @@ def study(items: int = 30, systems: int = 6, raters: int = 3, seed: int = 0, **m
 def scores_of(judged: Judgments, seed: int = 1, **noise: float) -> pd.DataFrame:
     g, means = np.random.default_rng(seed), judged.scores.groupby(["item", "system"], as_index=False)["score"].mean()
     return pd.concat([means[["item", "system"]].assign(metric=m, value=means["score"] + sd*g.normal(size=len(means))) for m, sd in noise.items()])
-
-
-def fails(call, *args, **options) -> str:
-    with pytest.raises(InputError) as error: call(*args, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 JUDGED = study()

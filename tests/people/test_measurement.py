@@ -11,8 +11,9 @@ from scipy.stats import kendalltau, pearsonr
 from scipy.stats import t as student
 
 from commands import cli
+from handmade import fails
 from real_data import data_path
-from invariant_metrics.core import InputError, rng
+from invariant_metrics.core import rng
 from invariant_metrics.data.judgment_tables import Choices, Judgments
 from invariant_metrics.people.agreement import AgreementDesign
 from invariant_metrics.people.measurement import _AGAIN, consistency, _construct_rows, _check_methods, cronbach_alpha
@@ -23,12 +24,6 @@ RESULTS = Path(__file__).parents[2]/"nbs"/"results"
 
 
 def spearman_brown(r: float, n: float) -> float: return n*r/(1 + (n - 1)*r) # alpha of a test n times as long
-
-
-def fails(call, *words, **options) -> str:
-    with pytest.raises(InputError) as error: call(*words, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def design(statistic="tau_b", generalize="items", reps=60, confidence=0.95) -> AgreementDesign:

@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from handmade import fails
 from real_data import data_path
 from scipy.io import savemat
 from scipy.stats import kendalltau
 
 from commands import cli
-from invariant_metrics.core import InputError, rng
+from invariant_metrics.core import rng
 from invariant_metrics.data.judgment_tables import Choices
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.metrics.metric import extract, get_metric
@@ -22,12 +23,6 @@ from invariant_metrics.people.protocols import _reference_variants, _right_choic
 from test_caption import mini_clip
 
 WORDS = ["dog", "cat", "horse", "boat", "child", "ball", "street", "beach", "grass", "wall"]
-
-
-def fails(call, *args, **options) -> str:
-    with pytest.raises(InputError) as error: call(*args, **options)
-    assert "\n" not in str(error.value)
-    return str(error.value)
 
 
 def sentence(draw) -> str: return "a " + " ".join(draw.choice(WORDS, 4)) + " ."

@@ -172,3 +172,22 @@ def test_a_real_browser_shows_it(page, tmp_path):
         assert b.script("return document.documentElement.scrollWidth") <= 400, "the page with everything unfolded is wider than 400 pixels"
         assert b.script("const ids = [...document.querySelectorAll('[id]')].map(e => e.id); return ids.length - new Set(ids).size") == 0
         assert [entry for entry in b.console() if entry["level"] == "SEVERE"] == []
+
+
+@pytest.mark.parametrize("weights, said", [(None, True), ({"bertscore": {"weights": "roberta-large", "revision": "722cf37b1afa"}}, False),
+                                           ({"roberta-large": {"weights": "roberta-large", "revision": "722cf37b1afa"}}, False)])
+def test_the_page_says_who_reads_for_a_metric_that_was_published_with_another_network(weights, said):
+    run = {**RUN, "settings": {**RUN["settings"], "weights": weights}}
+    page = render_probe(run, made_up(metric="bertscore"))
+    assert ("bertscore is read by MiniLM here" in page and "calls it bertscore-minilm" in page) is said
+    assert "read by MiniLM" not in render_probe(run, made_up(metric="bleu"))
+    pictures = {**run, "settings": {**run["settings"], "task": "images"}}
+    assert "read by MiniLM" not in render_probe(pictures, made_up(metric="psnr"))
+
+
+def test_the_names_of_stand_ins_are_those_of_score():
+    "What the note promises: `score` on MiniLM calls them so."
+    from invariant_metrics.metrics.metric import get_metric
+    from invariant_metrics.probes.probe_task import stand_in_readers
+    assert stand_in_readers(["bleu", "bertscore", "fbd", "fbd-4", "violation-paraphrase", "no.such:metric"]) == dict.fromkeys(("bertscore", "fbd", "fbd-4"), "minilm")
+    for name in ("bertscore", "fbd", "fbd-4"): assert get_metric(name, weights="minilm").name == f"{name}-minilm"

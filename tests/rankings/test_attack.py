@@ -20,6 +20,7 @@ from invariant_metrics.rankings.attack import rerank, _words_replaced
 from invariant_metrics.rankings.ranks import rank_truth, ranking_scores
 from invariant_metrics.rankings.represent import represent
 from invariant_metrics.rankings.rank_task import ranking_task
+from invariant_metrics.rankings.run_ranking import ranking_data
 from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.worlds.scene_captions import read_claims
 
@@ -194,6 +195,22 @@ def scenes():
 def attacked(scenes):
     task = ranking_task(scenes, "first-caption")
     return task, attack_queries(task)
+
+
+def test_sized_scenes_have_words_for_every_kind_of_attack(scenes, attacked):
+    "What the plain captions lack, sizes and antonyms, the default corpus of a run has, and each change turns a true word into its opposite."
+    sized = scene_annotations(150, seed=11, sized=True)
+    found = attack_queries(ranking_task(sized, "first-caption"), "antonym,size,number,color-in")
+    before = {kind: int(attack.changed.sum()) for kind, attack in attacked[1].items()}
+    after = {kind: int(attack.changed.sum()) for kind, attack in found.items()}
+    assert before["antonym"] == before["size"] == 0 and after["size"] > 100 and after["antonym"] > 50
+    assert after["number"] == before["number"] and after["color-in"] == before["color-in"]
+    opposites = {"small": {*SIZES["small"]}, "large": {*SIZES["large"]}}
+    for (old,), (new,), changed in zip(ranking_task(sized, "first-caption").queries, found["size"].queries, found["size"].changed):
+        if not changed: continue
+        pairs = [(a, b) for a, b in zip(old.lower().split(), new.lower().split(), strict=True) if a != b and {a, b} - {"a", "an"}]
+        assert pairs and all(b in opposites[a] for a, b in pairs)
+    assert ranking_data(scale="quick").captions[0] == scene_annotations(1, 0, 96, sized=True).captions[0]
 
 
 def test_tables_of_a_tiny_example_by_hand():

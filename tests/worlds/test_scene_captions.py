@@ -11,7 +11,8 @@ from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.training.text_corpora import scene_texts
 from invariant_metrics.worlds.scene_captions import _INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, judge_captions
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims, subject_of
-from invariant_metrics.worlds.scene_text import scene_graph
+from invariant_metrics.worlds.layout import STUFF, layout_draws, make_layout
+from invariant_metrics.worlds.scene_text import captions, scene_entities, scene_graph, thing_traits
 from invariant_metrics.worlds.scenes import make_scenes, recolored
 
 SCENES = make_scenes(150, size=64, seed=21)
@@ -118,3 +119,40 @@ def test_texts_and_items_of_such_a_world_are_made():
     texts = scene_texts(get_encoder("embedded"), 32, 53_001, 0, 4)
     assert texts.names == [0, 1, 2 + _INSTEAD, 3] and len(texts.features) == len(texts.truth) == len(texts.relations) == 4
     assert len(caption_items(4, 53_001 - 95_000).cases) == 4
+
+
+def test_traits_are_those_of_the_draws_behind_the_layout():
+    "The oracle reads the uniform numbers that the layout began with; the region table has only heights and depths."
+    drawn, slot = layout_draws(21, 0, 150), make_layout(21, 0, 150)["slot"].numpy()
+    seen = set()
+    for i in range(150):
+        traits = thing_traits(SCENES, i)
+        for k in range(slot.shape[1]):
+            if not SCENES.regions.present[i, STUFF + k]: continue
+            scale, row = drawn["scale"][i, slot[i, k]], drawn["row"][i, slot[i, k]]
+            if min(abs(scale - 1/3), abs(scale - 2/3), abs(.3 + .75*row - .5), abs(.3 + .75*row - 1)) < 1e-3: continue # on a border
+            size = "small" if scale < 1/3 else "large" if scale > 2/3 else "distant" if .3 + .75*row < .5 else ""
+            expected = "" if .3 + .75*row > 1 else size
+            assert traits.get(STUFF + k, "") == expected
+            seen.add(expected)
+    assert seen == {"small", "large", "distant", ""}
+
+
+def test_sized_captions_say_of_each_thing_what_is_so_and_nothing_else_anew():
+    words = {"small", "large", "distant"}
+    said = 0
+    for i in range(150):
+        traits = thing_traits(SCENES, i)
+        true = {(traits.get(e.region, ""), e.color, e.noun) for e in scene_entities(SCENES, i) if e.thing}
+        for k, (plain, sized) in enumerate(zip(captions(SCENES, i), captions(SCENES, i, sized=True))):
+            if k in (1, 3): assert sized == plain
+            if k in (2, 4): # one thing at a time, each with its own trait
+                found = sized.lower().rstrip(".").split()
+                for at, word in enumerate(found):
+                    if word not in words: continue
+                    said += 1
+                    color, noun = found[at + 1:at + 3] if found[at + 2:at + 3] and found[at + 2] in NOUNS else ["orange", found[at + 1]]
+                    assert (word, color, noun) in true, (sized, true)
+            articles = {"a", "an", "another"} # two that are told apart by a size need no *another*
+            assert [w for w in sized.lower().split() if w not in words | articles] == [w for w in plain.lower().split() if w not in articles]
+    assert said > 150
