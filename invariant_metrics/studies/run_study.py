@@ -126,6 +126,9 @@ def study(
     out: str | Path | None = None,         # run folder; default runs/TASK
     # your own data: a folder of photographs, parallel text, or captions with images
     data: str | Path | None = None,
+    # name of its texts, or of its ids, in files that call them otherwise, or SIDE=NAME
+    field: Sequence[str] = (),
+    key: Sequence[str] = (),
     recursive: bool = False,               # look into its subfolders
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
@@ -166,6 +169,7 @@ def study(
     trained = "training" in parts
     idle = ("regions",) if task == "captioning" and trained else ("regions", "encoder")
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
+    if not (texts and trained and data): given.refuse("without texts of your own to train on", "field", "key")
     identity = data_identity(data, recursive or texts, files=texts)
     chosen = chosen_record(WeightChoice.of(weights))
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity,
@@ -176,7 +180,8 @@ def study(
                     model=model or design.model, metrics=list(metrics),
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed,
                     device=device or "cpu", version=package_version(),
-                    systems=systems and list(systems), weights=chosen, encoder=encoder)
+                    systems=systems and list(systems), weights=chosen, encoder=encoder,
+                    **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     before = None if overwrite else read_run(out)
     if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)
