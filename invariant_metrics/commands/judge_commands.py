@@ -180,7 +180,7 @@ def _load_judged(place: Path, kind: str | None, page: Path | None, aspect: str |
     return label_choices(labels) if labels.task == "choice" else label_judgments(labels, aspect)
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #2b612491
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz", ".score")
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx", ".gz", ".score")
 
 # a frame of scores, names of metrics, or None
 def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[Path] = ()):

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, Registry, few
-from .texts import parse_json, read_lines, table_cells
+from .texts import parse_json, read_lines, table_cells, typed_rows
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #e2a5268b
 # with what stands where a column is missing
@@ -440,15 +440,23 @@ def _holds_lines(lines: Sequence[str], ending: str) -> bool: # an object in each
     return ending == ".jsonl" or len(filled) > 1 and all(line.lstrip()[0] == "{" and line.rstrip()[-1] == "}"
                                                          for line in filled)
 
-def load_table(path: str | Path, # .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet; .gz too
+def _sheet(path: Path) -> pd.DataFrame: # cells that are empty are empty texts, as in a CSV
+    found = typed_rows(path)
+    lines = [int(place.rpartition(" ")[2]) for place, _ in found]
+    frame = pd.DataFrame([row for _, row in found], index=pd.Index(lines, name="row"), dtype=object)
+    return frame.where(frame.notna(), "")
+
+# .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet, .xlsx; .gz too
+def load_table(path: str | Path,
               ) -> pd.DataFrame: # its index is the number of the line
     "A table from a file; raises InputError, with the line, if the file or a row of it cannot be read."
     path = Path(path)
     ending = _bare(path).suffix
     if not path.is_file(): raise InputError(f"no file at {path}")
     if ending == ".parquet": return _parquet(path)
+    if ending == ".xlsx": return _sheet(path)
     if ending not in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
-        raise InputError(f"{path}: no known table; give .csv, .tsv, .jsonl, .json or .parquet")
+        raise InputError(f"{path}: no known table; give .csv, .tsv, .jsonl, .json, .parquet or .xlsx")
     lines = read_lines(path)
     if ending not in (".jsonl", ".json"): return _cells(lines, path)
     if _holds_lines(lines, ending): rows, name = [*_objects(lines, path)], "line"
@@ -468,7 +476,7 @@ def _first_fields(document) -> set[str]:
 def field_names(path: Path) -> set[str]:
     "The names of a file's columns or fields, by which its format is known; empty if it has none."
     ending = _bare(path).suffix
-    if ending == ".parquet": return set(_parquet(path))
+    if ending in (".parquet", ".xlsx"): return set(load_table(path))
     if ending not in (".csv", ".tsv", ".jsonl", ".json"): return set()
     lines = read_lines(path)
     if _holds_lines(lines, ending): return set(next((row for _, row in _objects(lines, path)), {}))

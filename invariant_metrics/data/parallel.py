@@ -148,7 +148,7 @@ def _from_files(files: Sequence[tuple[str, Path, Path]]) -> list[_Row]:
     return [(f"{stem}:{i}" if stem else str(i), a, [b], _split(stem or one.name))
             for stem, one, other in files for i, (a, b) in enumerate(_pair(one, other), 1)]
 
-_OBJECTS = (".csv", ".json", ".jsonl")
+_OBJECTS = (".csv", ".json", ".jsonl", ".parquet", ".xlsx")
 
 def _what(path: Path) -> str: return "unknown format" if path.exists() else "no such file or folder"
 
@@ -186,7 +186,8 @@ def load_parallel(
     elif path.is_dir(): rows = _from_files(_files(path, source, target))
     elif bare_path(path).suffix == ".tsv": rows = _from_columns(path, source, target)
     elif bare_path(path).suffix in _OBJECTS: rows = _from_objects(path, source, target, key)
-    else: raise InputError(f"{path}: {_what(path)}; give a folder, two files, a .tsv, .csv, .json or .jsonl")
+    else: raise InputError(f"{path}: {_what(path)}; give a folder, two files, a .tsv, .csv, "
+                         ".json, .jsonl, .parquet or .xlsx")
     rows, notes = _kept(rows, where)
     names, texts, refs, split = map(list, zip(*rows)) # columns of the rows
     return ParallelTexts(names, refs, split, where, notes, texts)
@@ -223,13 +224,15 @@ def load_captions(
                       (*file.notes, *notes))
 
 # %% ../../nbs/data/050_parallel.ipynb #52af9e1a
+_CAPTIONS = (".json", ".jsonl", ".token", ".csv", ".parquet", ".xlsx")
+
 def captions_file(place: Path) -> Path:
     """The one file of captions in a folder of images, or the file itself; raises InputError if there is
     none or several."""
     if not place.is_dir(): return place
-    found = sorted(p for p in place.iterdir() if {".json", ".jsonl", ".token", ".csv"} & set(p.suffixes))
+    found = sorted(p for p in place.iterdir() if {*_CAPTIONS} & set(p.suffixes))
     if len(found) != 1:
-        raise InputError(f"{place} holds {len(found)} files of captions (.json, .jsonl, .token, .csv); "
+        raise InputError(f"{place} holds {len(found)} files of captions ({', '.join(_CAPTIONS)}); "
                          "give the file itself, with its images beneath its folder or beside it")
     return found[0]
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core import InputError, Note, few
-from .texts import (id_text, parse_json, plain_name, read_lines, table_cells,
-                                          text_ranks)
+from .texts import (BINARY_TABLES, id_text, parse_json, plain_name, read_lines,
+                                          table_cells, text_ranks, typed_rows)
 
 # %% ../../nbs/data/030_text_files.ipynb #6dc2d208
 _IDS = ("imageid", "videoid", "questionid", "audioid", "clipid", "youtubeid", "itemid", "sampleid",
@@ -621,6 +621,7 @@ def bare_path(path: Path) -> Path: # "a.csv" of "a.csv.gz"
 
 def read_rows(path: str | Path) -> list[tuple[str, object]]: # place, row
     "The objects of a JSON file, or the rows of a table under its headings; raises InputError on other files."
+    if Path(path).suffix in BINARY_TABLES: return typed_rows(path)
     path, lines = Path(path), read_lines(path)
     held = _json_of(lines, path)
     if held is None:
@@ -640,7 +641,14 @@ def read_text_file(path: str | Path,
     found = _recognized(path, side, choice_of(field, side), None if named == "order" else named)
     return replace(found, by_line=True) if named == "order" else found
 
+_OTHER_SHEETS = (".xls", ".xlsm", ".xlsb", ".ods", ".numbers")
+
 def _recognized(path: Path, side: str, field: str | None, key: str | None) -> TextFile:
+    if path.suffix in BINARY_TABLES:
+        form = "parquet" if path.suffix == ".parquet" else "spreadsheet"
+        return _file_of_rows(typed_rows(path), form, str(path), side, field, key)
+    if path.suffix in _OTHER_SHEETS:
+        raise InputError(f"{path}: of spreadsheets .xlsx is read; save it as that, or as CSV")
     lines = read_lines(path)
     if _is_marked(lines): return _marked(lines, path, side, field)
     held = _json_of(lines, path)
