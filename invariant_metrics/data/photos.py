@@ -293,7 +293,8 @@ def reading_notes(photos: Sequence[Photo],
                        f"their brightest value {brightest:,}"}
     says |= {f"{mode} to RGB": f"are converted from {mode}" for mode in ("CMYK", "YCbCr", "LAB")}
     counts = {phrase: sum(phrase in p.note for p in photos) for phrase in says}
-    return tuple(Note(f"{n} of {len(photos)} images of {where} {says[phrase]}", codes.get(phrase, "converted"))
+    many = f"of {len(photos)} images of {where}"
+    return tuple(Note(f"{n} {many} {says[phrase]}", codes.get(phrase, "converted"))
                  for phrase, n in counts.items() if n)
 
 # %% ../../nbs/data/000_photos.ipynb #1e3e2922

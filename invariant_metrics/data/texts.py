@@ -197,7 +197,8 @@ def _opened_sheets(path: Path) -> dict[str, list[tuple[int, tuple]]]: # name -> 
         _too_large(_unzipped(path), path)
         with warnings.catch_warnings(action="ignore"): # on styles
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        sheets = {sheet.title: [*enumerate(sheet.iter_rows(values_only=True), 1)] for sheet in book.worksheets}
+        sheets = {sheet.title: [*enumerate(sheet.iter_rows(values_only=True), 1)]
+                  for sheet in book.worksheets}
         book.close()
     except InputError: raise
     except Exception as error: # a reader on damaged bytes may raise anything
