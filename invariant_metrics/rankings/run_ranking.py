@@ -260,7 +260,7 @@ def _settings(data, task: RankingTask, s: Mapping) -> dict: # what shapes a numb
 # %% ../../nbs/rankings/150_run_ranking.ipynb #0427c51e
 # model -> further arguments of `represent`; raises InputError on models that `represent` would refuse
 def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool,
-                     reading: ImageReading) -> dict:
+                     reading: ImageReading = ImageReading()) -> dict:
     chosen = WeightChoice.of(weights).assign({model: (model,) for model in s["models"]})
     for model in s["models"]:
         for summary in s["summaries"]: check_model(model, summary, bool(task.shows), chosen.get(model))
