@@ -587,11 +587,36 @@ EXTRA = {"split": "val", "score": 0.5, "model": "m", "n": 3, "url": "http://x.or
 def _shuffled(rows: list, draw: random.Random) -> list: return draw.sample(rows, len(rows))
 
 
-def _cells(rows: list[dict], draw: random.Random) -> tuple[str, str]: # ending, text
+def _parquet(rows: list[dict], names: list[str]) -> bytes:
+    out = io.BytesIO()
+    pd.DataFrame([{k: row[k] for k in names} for row in rows]).to_parquet(out, index=False)
+    return out.getvalue()
+
+
+def _sheet(rows: list[dict], names: list[str], draw: random.Random) -> bytes | None: # None: some cell cannot stand in a spreadsheet
+    import openpyxl
+    from openpyxl.utils.exceptions import IllegalCharacterError
+    book, out = openpyxl.Workbook(), io.BytesIO()
+    for _ in range(draw.choice((0, 0, 2))): book.active.append([])
+    try:
+        for cells in (names, *([row[k] for k in names] for row in rows)): book.active.append(cells)
+    except IllegalCharacterError: return None
+    for row in book.active: # a text that begins with = is a text, not a formula
+        for cell in row: cell.data_type = "s" if isinstance(cell.value, str) else cell.data_type
+    if draw.random() < 0.3: book.create_sheet("empty")
+    book.save(out)
+    return out.getvalue()
+
+
+def _cells(rows: list[dict], draw: random.Random) -> tuple[str, str | bytes]: # ending, text
     import csv as table
-    how = draw.choice((",", ";", "\t", "raw tabs", "all quoted"))
+    how = draw.choice((",", ";", "\t", "raw tabs", "all quoted", "parquet", "xlsx"))
     out, names = io.StringIO(), [*rows[0]]
     if draw.random() < 0.5: draw.shuffle(names)
+    if how == "parquet": return ".parquet", _parquet(rows, names)
+    if how == "xlsx":
+        if (sheet := _sheet(rows, names, draw)) is not None: return ".xlsx", sheet
+        how = ","
     if how == "raw tabs":
         text = "\n".join("\t".join(str(v) for v in ([*names] if row is None else [row[k] for k in names])) for row in [None, *rows]) + "\n"
         clean = all(not set("\t\n\r\u2028") & set(str(v)) for row in rows for v in row.values())
@@ -603,10 +628,11 @@ def _cells(rows: list[dict], draw: random.Random) -> tuple[str, str]: # ending, 
     return {"\t": ".tsv"}.get(how, draw.choice((".csv", ".csv", ".txt"))), out.getvalue()
 
 
-def _records(rows: list[dict], draw: random.Random) -> tuple[str, str]: # rows of JSON in one of its shapes
-    how = draw.choice(("list", "lines", "results", "data", "columns", "split", "index", "lists", "indented lines"))
+def _records(rows: list[dict], draw: random.Random) -> tuple[str, str | bytes]: # rows of JSON in one of its shapes
+    how = draw.choice(("list", "lines", "results", "data", "columns", "split", "index", "lists", "indented lines", "parquet"))
     names = [*rows[0]]
     alike = all([*row] == names for row in rows)
+    if how == "parquet" and alike: return ".parquet", _parquet(rows, names)
     if how == "lines" or how == "indented lines" and draw.random() < 0.5: return draw.choice((".jsonl", ".json", ".txt", ".ndjson", ".log")), "".join(json.dumps(r, ensure_ascii=draw.random() < 0.5) + "\n" for r in rows)
     if how in ("results", "data"): return ".json", json.dumps({"version": "1.0", how: rows, "external_data": {"used": False}})
     if how == "columns" and alike: return ".json", json.dumps({k: {str(i): r[k] for i, r in enumerate(rows)} for k in names})
@@ -625,7 +651,7 @@ def _one_line(text: str) -> str: return re.sub("[ \t\n]+", " ", text).strip()
 def _escaped(text: str) -> str: return text.replace("&", "&amp;").replace("<", "&lt;")
 
 
-def pred_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str, bool]: # format, name of the file, text, whether it has ids
+def pred_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str | bytes, bool]: # format, name of the file, text, whether it has ids
     "Predictions in a format drawn."
     form = draw.choice(("lines", "cells", "records", "records", "by id", "texts", "sgm", "tabbed", "lm-eval", "twice"))
     name, text_name = draw.choice(ID_NAMES), draw.choice(PRED_NAMES)
@@ -645,7 +671,7 @@ def pred_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str
     return f"{form} {ending}", f"hyp{ending}", text, True
 
 
-def target_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str, bool]:
+def target_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, str, str | bytes, bool]:
     "References in a format drawn."
     single = all(len(refs) == 1 for refs in table.refs)
     form = draw.choice(("lines", "lines", "cells", "columns", "records", "records", "by id", "texts", "sgm", "tabbed", "blocks", "coco", "karpathy", "token", "flickr", "msrvtt", "vatex", "gem", "vizwiz", "tab refs"))
@@ -691,7 +717,10 @@ def target_file(table: Table, draw: random.Random, by: Callable) -> tuple[str, s
     return f"{form} {ending}", f"ref{ending}", text, True
 
 
-def _written(folder: Path, name: str, text: str, draw: random.Random) -> Path:
+def _written(folder: Path, name: str, text: str | bytes, draw: random.Random) -> Path:
+    if isinstance(text, bytes):
+        (folder/name).write_bytes(text)
+        return folder/name
     data = text.encode()
     if draw.random() < 0.2: data = data.replace(b"\n", b"\r\n") if "\r" not in text and '"' not in text else data
     if draw.random() < 0.2: data = b"\xef\xbb\xbf" + data

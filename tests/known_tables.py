@@ -137,9 +137,13 @@ def in_cells(known: Known, folder: Path, draw: random.Random) -> Known:
 
 def in_records(known: Known, folder: Path, draw: random.Random) -> Known:
     frame = long_frame(known, draw)
-    how = draw.choice(("list", "lines", "lines in .json", "wrapped", "parquet", "parquet with named rows"))
+    how = draw.choice(("list", "lines", "lines in .json", "wrapped", "parquet", "parquet with named rows", "xlsx"))
     known.told.insert(0, f"records, {how}")
     rows = frame.to_dict("records")
+    if how == "xlsx":
+        known.path = folder/"judged.xlsx"
+        frame.to_excel(known.path, index=False)
+        return known
     if how.startswith("parquet"):
         known.path = folder/"judged.parquet"
         (frame.set_index(list(frame)[0]) if how.endswith("rows") else frame).to_parquet(known.path, index=how.endswith("rows"))

@@ -22,6 +22,7 @@ from ..core import (InputError, Signature, check_range, checked_arguments, few, 
                                     rng, unknown)
 from ..core import progress as progress_bar
 from ..data.judgment_tables import load_table
+from ..data.photos import ImageReading
 from ..edits.colors import AXES
 from ..edits.colors import perturbations
 from ..edits.word_families import edits_of
@@ -480,8 +481,10 @@ def _of_pictures(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advi
     judged = partial(probe_metrics, specs, given.device, given.weights)
     source = "photos" if given.target is None else given.target
     label = "the packaged photographs" if given.target is None else "your pictures"
+    reading = ImageReading() if given.target is None else ImageReading.of(given)
     pictures = partial(open_pictures, source, _systems(given.pred) or None, PICTURE_SIZES[given.scale],
-                       plan.seed, given.regions, given.recursive)
+                       plan.seed, given.regions, given.recursive, reading=reading,
+                       match=given.match if given.pred else None)
     own = dict(level=given.level or _PICTURE_LEVEL, seed=plan.seed, differ=given.differ, show=given.progress)
     asked = given.families or ()
     def advice() -> Advice:
@@ -522,6 +525,15 @@ def advise(
     base: Literal["auto", "references", "predictions"] = "auto",
     level: int | None = None,     # severity of an error, 1 to 5; default 1 for texts, 3 for pictures
     regions: str | Path | None = None, recursive: bool = False, # of pictures
+    # the value that is white in images of 16 bits; default 65535
+    data_range: int | None = None,
+    background: str = "white", # color under transparent pixels: a name such as black, or #rrggbb
+    frame: int = 0,            # frame of animated images, counted from 0
+    # largest number of pixels of an image; default 89478485. Raise it only for images you trust
+    max_pixels: int | None = None,
+    # how predicted images answer the true ones if their names differ: order, or a regular expression for the
+    # part of the names that both sides have
+    match: str | None = None,
     scale: str = "default",                                     # how many items are edited
     confidence: float = 0.95, seed: int = 0, device: str | None = None,
     weights=None,                                               # {name: weights}: see `WeightChoice`

@@ -126,7 +126,7 @@ def label_page_result(made) -> Result: # made: a LabelPage
          "invariant-metrics probe edits captioning --answers answers/ --page page.html --out readings/",
          argument="task", hide="checks")
 def probe_edits(
-    call, task, source, families,
+    call, task, source, families, field, key,
     target=None,                   # your references: write a sheet of their edits to --out
     answers=None,                  # answers that readers of a sheet have saved: files, or a folder of them
     page: Path | None = None,
@@ -142,8 +142,8 @@ def probe_edits(
             name = out.stem if out else "page"
             raise InputError(f"--out is the sheet; name it {name}.html")
         return label_page_result(call(target=target, out=out))
-    if source or families:
-        raise InputError("--source and --families are about a sheet; give --target as well")
+    if source or families or field or key:
+        raise InputError("--source, --families, --field and --id are about a sheet; give --target as well")
     notes = ()
     if answers:
         found, notes = edit_readings(answers, page, out)
@@ -184,7 +184,7 @@ def _load_judged(place: Path, kind: str | None, page: Path | None, aspect: str |
     return label_choices(labels) if labels.task == "choice" else label_judgments(labels, aspect)
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #2b612491
-_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".gz", ".score")
+_TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx", ".gz", ".score")
 
 # a frame of scores, names of metrics, or None
 def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[Path] = ()):

@@ -21,7 +21,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core import Between, InputError, Note, Signature, package_version, unknown
+from ..core import Between, InputError, Note, Signature, announce, package_version, unknown
 from .shell import Result, ResultTable, app, records, several_folders
 from ..experiments.command import command, parse_lists
 
@@ -36,13 +36,15 @@ def study_command(
     encoder: str | None = None,
 ):
     "Which metrics notice a broken invariant, and does training with invariants help?"
+    from invariant_metrics.probes.probe_task import reader_note
     from invariant_metrics.studies.study_report import write_report
     run = call(task=task, encoder=encoder)
     page = write_report(run.folder)
     rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
     controls = run.controls()
-    lines = [run.summary(), *controls.get("safe", []), f"page: {page}"]
-    return Result("study", {"folder": run.folder, "page": page, **run.meta, **controls},
+    readers = run.readers()
+    lines = [run.summary(), *controls.get("safe", []), *filter(None, [reader_note(readers)]), f"page: {page}"]
+    return Result("study", {"folder": run.folder, "page": page, **run.meta, **controls, "readers": readers},
                   [ResultTable(rows, task)], lines)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #4e8b387d
@@ -201,8 +203,12 @@ def _group_values(whole) -> dict | None: # for JSON
     return {"groups": groups, "mean": {name: s.to_dict() for name, s in whole.group_mean.items()}}
 
 def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
-    signatures = dict.fromkeys(str(s.signature) for by in scores.values() for s in by.values())
-    return [*(f"{row['metric']}: {row['sentence']}" for row in able), *signatures]
+    every = [s for by in scores.values() for s in by.values()]
+    tested = ["p: a permutation test that both sides have one distribution; the interval beside it is of the "
+              "distance and belongs to another method (column method of csv and JSON)"]
+    return [*(f"{row['metric']}: {row['sentence']}" for row in able),
+            *(tested if any(s.p_value is not None for s in every) else ()),
+            *dict.fromkeys(str(s.signature) for s in every)]
 
 def _score_notes(scores: dict) -> list[str]:
     return [Note(f"{name}: {note}", note.code) for by in scores.values() for name, s in by.items()
@@ -488,12 +494,45 @@ def weights_list():
     return Result("weights", rows, [ResultTable(rows)])
 
 # %% ../../nbs/commands/10_score_commands.ipynb #d3134fb0
-@command(weights, "verify", "", "invariant-metrics weights verify segmentation", argument="name")
-def weights_verify(name: str | None = None): # one network; default all that are on this machine
-    "Check the sha256 of networks on this machine."
-    from invariant_metrics.encoders.weights import verify_weights
+def _answer_columns(name: str, against: Path | None) -> tuple[dict, list[str]]: # and notes
+    from invariant_metrics.encoders.weights import MissingWeights
+    from invariant_metrics.training.network_answers import TOLERANCE, compare_answers
+    try: apart = compare_answers(name, against)
+    except MissingWeights: return {"answers": "not here", "difference": None}, []
+    if apart is None:
+        way = f"whoever has the network stores them: invariant-metrics weights verify {name} --store FILE"
+        return {"answers": "none stored", "difference": None}, [Note(f"no values stored for {name} yet; {way}",
+                                                                     "no-stored-values")]
+    if max(apart.values()) <= TOLERANCE: return {"answers": "equal", "difference": max(apart.values())}, []
+    told = ", ".join(f"{what} differ by {x:.2g} of their length" for what, x in apart.items())
+    raise InputError(f"{name} does not answer as it did when its values were stored: {told}; {TOLERANCE:g} is "
+                     "allowed")
+
+@command(weights, "verify", "", "invariant-metrics weights verify segmentation",
+         "invariant-metrics weights verify segmentation --store answers.json", argument="name")
+def weights_verify(
+    name: str | None = None,    # one network; default all that are on this machine
+    # write what the network answers to three pictures or texts to this JSON file
+    store: Path | None = None,
+    against: Path | None = None, # compare with this file of --store, not with the values in the package
+):
+    """Check the sha256 of networks, and what a named one answers to three pictures or texts.
+
+    Exit code 2 if it answers otherwise; 0, with a note, if no values are stored (2 with --strict)."""
+    from invariant_metrics.encoders.weights import get_card, resolve, verify_weights
+    if name is None and (store or against):
+        raise InputError(f"--{'store' if store else 'against'} is about one network; name it")
     rows = verify_weights(name)
-    return Result("verify", rows, [ResultTable(rows)])
+    if name is None: return Result("verify", rows, [ResultTable(rows)])
+    name = get_card(name).name
+    if store or against: resolve(name) # raises InputError if it is not here
+    if store:
+        from invariant_metrics.training.network_answers import store_answers
+        stored = store_answers(name, store)
+        return Result("verify", rows, [ResultTable(rows)], [f"answers of {name}: {stored}"])
+    columns, notes = _answer_columns(name, against)
+    rows = [row | columns for row in rows]
+    return Result("verify", rows, [ResultTable(rows)], notes=notes)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #0d17e59e
 @command(weights, "fetch", "", "invariant-metrics weights fetch inception dinov2-large", argument="names")
@@ -518,6 +557,9 @@ def weights_train(call,
                   out: Path = Path("assets"), # folder for the weights and their card
                  ):
     "Train an embedded network again, from data the package makes."
+    from invariant_metrics.encoders.weights import all_cards
+    card = all_cards().get(name)
+    if card and card.made: announce(f"{name} of the package was made {card.made}") # before hours of work
     made = {"name": name, "path": call(name, out=out)}
     return Result("trained", made, [ResultTable([made])])
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, Registry, few
-from .texts import parse_json, read_lines, table_cells
+from .texts import parse_json, read_lines, table_cells, typed_rows
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #e2a5268b
 # with what stands where a column is missing
@@ -79,14 +79,8 @@ def number_column(frame: pd.DataFrame, column: str, where: str) -> np.ndarray: #
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #9595bbc1
 _BLANKS = ("", "na", "n/a", "#n/a", "nan", "none", "null", "-", "–", "—", ".") # in small letters
-_ANSWERS = (
-    "rating",
-    "number",
-    "choices",
-    "selected",
-    "score",
-    "value",
-)  # keys under which tools put an answer
+# keys under which tools put an answer
+_ANSWERS = ("rating", "number", "choices", "selected", "score", "value")
 
 def is_blank(cell) -> bool:
     "Whether a cell holds no answer: nothing, NaN, or a word that stands for none."
@@ -107,29 +101,6 @@ def unpacked_answer(cell): # what is in {"rating": 4}, ["Good"], or a JSON text 
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #ccaeafe2
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_LABELED = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:[-–—:=.)(]\s*)?([^\W\d_]\D*?)[)\s]*")
-_LABELED_LAST = re.compile(r"([^\W\d_]\D*?)\s*[-–—:=(]\s*(\d+)\)?")
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|of|out of)\s*(\d+)")
-_UNITS = {"star", "stars", "point", "points"} # say nothing
-_MONTHS = {*"jan feb mar apr may jun jul aug sep oct nov dec".split()}
-_YES_NO = (
-    ("no", "yes"),
-    ("n", "y"),
-    ("false", "true"),
-    ("nein", "ja"),
-    ("non", "oui"),
-    ("no", "si"),
-    ("no", "sí"),
-)
-_WORDS = (
-    "very bad,bad,ok,good,very good",
-    "very bad,bad,ok,good,excellent",
-    "poor,fair,good,very good,excellent",
-    "strongly disagree,disagree,neutral,agree,strongly agree",
-    "low,medium,high",
-    "strongly disagree,disagree,neither agree nor disagree,agree,strongly agree",
-    "never,rarely,sometimes,often,always",
-)
 
 def _plain_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None: # numbers, what was done
     return ([float(c) for c in cells], "") if all(map(_NUMBER.fullmatch, cells)) else None
@@ -139,6 +110,12 @@ def _comma_numbers(cells: Sequence[str], decimal: str) -> tuple[list[float], str
     thousands = all(len(c.partition(",")[2]) in (0, 3) for c in cells)
     return None if thousands and decimal != "," else ([float(c.replace(",", ".")) for c in cells],
                                                       "commas are read as points")
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #f6911a6b
+_LABELED = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*(?:[-–—:=.)(]\s*)?([^\W\d_]\D*?)[)\s]*")
+_LABELED_LAST = re.compile(r"([^\W\d_]\D*?)\s*[-–—:=(]\s*(\d+)\)?")
+_UNITS = {"star", "stars", "point", "points"} # say nothing
+_MONTHS = {*"jan feb mar apr may jun jul aug sep oct nov dec".split()}
 
 # a label for each number, and no other
 def _one_each(numbers: Sequence[float], labels: Sequence[str]) -> bool:
@@ -156,6 +133,9 @@ def _labeled_numbers(cells: Sequence[str]) -> tuple[list[float], str] | None:
     if any(label[:3].lower() in _MONTHS and len(label) < 10 for label in labels): return None # dates
     return (numbers, "numbers are read from labels") if _one_each(numbers, labels) else None
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #fd348dc8
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(?:/|of|out of)\s*(\d+)")
+
 def _parts(cells: Sequence[str]) -> tuple[list[float], str] | None: # "4/5", or "85%"
     if all(c.endswith("%") and _NUMBER.fullmatch(c[:-1].strip()) for c in cells):
         return [float(c[:-1]) for c in cells], "percents are read as numbers"
@@ -163,6 +143,15 @@ def _parts(cells: Sequence[str]) -> tuple[list[float], str] | None: # "4/5", or 
     if not all(found) or len({m[2] for m in found}) > 1: return None
     if any(float(m[1]) > float(m[2]) for m in found): return None
     return [float(m[1]) for m in found], f"numbers out of {found[0][2]}"
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #8966c456
+_YES_NO = (("no", "yes"), ("n", "y"), ("false", "true"), ("nein", "ja"), ("non", "oui"), ("no", "si"),
+           ("no", "sí"))
+_WORDS = ("very bad,bad,ok,good,very good", "very bad,bad,ok,good,excellent",
+          "poor,fair,good,very good,excellent", "strongly disagree,disagree,neutral,agree,strongly agree",
+          "low,medium,high",
+          "strongly disagree,disagree,neither agree nor disagree,agree,strongly agree",
+          "never,rarely,sometimes,often,always")
 
 def _told(values: Mapping[str, float]) -> str: # "no 0, yes 1"
     return "words are read as " + ", ".join(f"{word} {number:g}" for word, number in values.items())
@@ -188,10 +177,10 @@ def _named_values(cells: Sequence[str], values: Mapping, where: str) -> tuple[li
         if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
             raise InputError(f"{where}: the value of {word!r} is {number!r:.40}, not a number")
     found = [known[c.lower()] if c.lower() in known else float(c) for c in cells]
-    return [np.nan if n is None else float(n) for n in found], _told(
-        {w: n for w, n in known.items() if n is not None}
-    )
+    numbers = [np.nan if n is None else float(n) for n in found]
+    return numbers, _told({w: n for w, n in known.items() if n is not None})
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #1d68e6f2
 def rating_column(
     frame: pd.DataFrame, column: str, where: str,
     values: Mapping | None = None, # word -> number, where a scale is not known; None: no rating
@@ -203,9 +192,8 @@ def rating_column(
     if not cells: raise InputError(f"{where}: no rows; it is empty")
     if not there: raise InputError(f"{where}: {column} is blank in all rows")
     if bad := [k for k in there if isinstance(cells[k], (list, tuple, dict))]:
-        raise InputError(
-            f"{where}, {_place(frame, bad[0])}: {column} is {str(cells[bad[0]])!s:.60}, not one answer"
-        )
+        raise InputError(f"{where}, {_place(frame, bad[0])}: {column} is {str(cells[bad[0]])!s:.60}, not one "
+                         "answer")
     texts = [str(cells[k]).strip().replace("−", "-") for k in there]
     _check_thousands(texts, frame, column, where)
     if values: numbers, told = _named_values(texts, values, f"{where}, {column}")
@@ -214,10 +202,8 @@ def rating_column(
                  or _labeled_numbers(texts) or _parts(texts) or _word_numbers(texts))
         if found is None:
             k = next((k for k, text in zip(there, texts) if not _NUMBER.fullmatch(text)), there[0])
-            raise InputError(
-                f"{where}, {_place(frame, k)}: {column} is {texts[there.index(k)]:.60}, not a number; "
-                "say what words mean: values={\"bad\": 1, \"good\": 2}"
-            )
+            raise InputError(f"{where}, {_place(frame, k)}: {column} is {texts[there.index(k)]:.60}, not a "
+                             "number; say what words mean: values={\"bad\": 1, \"good\": 2}")
         numbers, told = found
     out = np.full(len(cells), np.nan)
     out[there] = numbers
@@ -225,10 +211,9 @@ def rating_column(
     if not there.any(): raise InputError(f"{where}: {column} holds no rating")
     number_column(pd.DataFrame({column: out[there]}, frame.index[there]), column, where)
     blank = int((~there).sum())
-    notes = ((f"{column}: {told}",) if told else ()) + (
-        (f"{blank} of {len(cells)} rows left out: {column} is blank",) if blank else ()
-    )
-    return out, notes
+    notes = [f"{column}: {told}"] if told else []
+    if blank: notes.append(f"{blank} of {len(cells)} rows left out: {column} is blank")
+    return out, tuple(notes)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #0a4bc98c
 def standardize_table(frame: pd.DataFrame,
@@ -377,10 +362,12 @@ def _check_swallowed(lines: Sequence[str], rows: Sequence[_Row], separator: str,
         inside = [line.split(separator) for line in lines[first - 1:last]]
         if first == last or {len(row) for row in inside} != {width}: continue
         if whole and whole <= _numeric(inside):
-            raise InputError(
-                f"{path}, line {first}: a quotation mark opens a cell that ends in line {last} and "
-                "holds whole rows; double the marks of texts, or put such texts into quotes"
-            )
+            raise InputError(f"{path}, line {first}: a quotation mark opens a cell that ends in line {last} "
+                             "and holds whole rows; double the marks of texts, or put such texts into quotes")
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #8845e846
+def _quoted(line: str) -> str: # its cells between tabs, each in quotes
+    return "\t".join('"' + cell.replace('"', '""') + '"' for cell in line.split("\t"))
 
 def _unified_lines(lines: Sequence[str], path: Path) -> list[str]: # of a table, as csv reads them right
     if not lines or not lines[0].strip(): return list(lines)
@@ -394,18 +381,14 @@ def _unified_lines(lines: Sequence[str], path: Path) -> list[str]: # of a table,
         lines = [lines[0].rpartition(separator)[0], *lines[1:]]
     rows = _quoted_rows(lines, separator)
     if separator == "\t" and _without_quoting(lines, rows):
-        return [
-            "\t".join('"' + cell.replace('"', '""') + '"' for cell in line.split("\t"))
-            if line.strip()
-            else ""
-            for line in lines
-        ]
+        return [_quoted(line) if line.strip() else "" for line in lines]
     if rows is None:
         raise InputError(f"{path}: a quotation mark opens a cell and does not close it; "
                          "double the marks of texts, or put such texts into quotes")
     _check_swallowed(lines, rows, separator, path)
     return list(lines)
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #17f09329
 _DECIMAL = re.compile(r"[+-]?\d+,\d+")
 
 def _cells(lines: Sequence[str], path: Path) -> pd.DataFrame: # of text
@@ -428,6 +411,13 @@ def _parquet(path: Path) -> pd.DataFrame:
     named = any(name is not None for name in frame.index.names) # names of rows are columns too
     return frame.reset_index(drop=not named).rename_axis("row").rename(index=lambda i: i + 1)
 
+def _sheet(path: Path) -> pd.DataFrame: # cells that are empty are empty texts, as in a CSV
+    found = typed_rows(path)
+    lines = [int(place.rpartition(" ")[2]) for place, _ in found]
+    frame = pd.DataFrame([row for _, row in found], index=pd.Index(lines, name="row"), dtype=object)
+    return frame.where(frame.notna(), "")
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #cc346f38
 def _records(document, path: Path) -> list[dict]:
     lists = [v for v in document.values() if isinstance(v, list)] if isinstance(document, dict) else []
     if len(lists) == 1: document = lists[0] # a wrapped list
@@ -440,15 +430,17 @@ def _holds_lines(lines: Sequence[str], ending: str) -> bool: # an object in each
     return ending == ".jsonl" or len(filled) > 1 and all(line.lstrip()[0] == "{" and line.rstrip()[-1] == "}"
                                                          for line in filled)
 
-def load_table(path: str | Path, # .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet; .gz too
+# .csv, .tsv, .txt, .jsonl, .json (a list of objects), .parquet, .xlsx; .gz too
+def load_table(path: str | Path,
               ) -> pd.DataFrame: # its index is the number of the line
     "A table from a file; raises InputError, with the line, if the file or a row of it cannot be read."
     path = Path(path)
     ending = _bare(path).suffix
     if not path.is_file(): raise InputError(f"no file at {path}")
     if ending == ".parquet": return _parquet(path)
+    if ending == ".xlsx": return _sheet(path)
     if ending not in (".csv", ".tsv", ".txt", ".jsonl", ".json"):
-        raise InputError(f"{path}: no known table; give .csv, .tsv, .jsonl, .json or .parquet")
+        raise InputError(f"{path}: no known table; give .csv, .tsv, .jsonl, .json, .parquet or .xlsx")
     lines = read_lines(path)
     if ending not in (".jsonl", ".json"): return _cells(lines, path)
     if _holds_lines(lines, ending): rows, name = [*_objects(lines, path)], "line"
@@ -468,7 +460,7 @@ def _first_fields(document) -> set[str]:
 def field_names(path: Path) -> set[str]:
     "The names of a file's columns or fields, by which its format is known; empty if it has none."
     ending = _bare(path).suffix
-    if ending == ".parquet": return set(_parquet(path))
+    if ending in (".parquet", ".xlsx"): return set(load_table(path))
     if ending not in (".csv", ".tsv", ".jsonl", ".json"): return set()
     lines = read_lines(path)
     if _holds_lines(lines, ending): return set(next((row for _, row in _objects(lines, path)), {}))
@@ -504,14 +496,12 @@ def rename_columns(frame: pd.DataFrame, columns: Mapping[str, str], where: str,
     return frame.rename(columns=taken).rename(columns={theirs: ours for ours, theirs in columns.items()})
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #a8655a81
-_WORDS_OF = {  # ours -> headings in small letters without marks
-    "item": "item itemid segment segid segmentid globalsegid sentenceid image imageid questionid "
-    "promptid exampleid "
-    "sampleid stimulusid bbcid",
+_WORDS_OF = { # ours -> headings in small letters without marks
+    "item": "item itemid segment segid segmentid globalsegid sentenceid image imageid questionid promptid "
+            "exampleid sampleid stimulusid bbcid",
     "system": "system systemid systemname model modelid modelname",
-    "rater": "rater raterid annotator annotatorid worker workerid judge judgeid participant "
-    "participantid prolificpid "
-    "prolificid evaluator evaluatorid assessor assessorid completedby",
+    "rater": "rater raterid annotator annotatorid worker workerid judge judgeid participant participantid "
+             "prolificpid prolificid evaluator evaluatorid assessor assessorid completedby",
     "score": "score rating stars human humanscore humanrating overallrating",
     "output": "output hypothesis hyp candidate prediction translation",
     "references": "references reference refs ref",
@@ -524,6 +514,7 @@ def bare_heading(name: str) -> str:
     plain = re.sub(r"^(input|answer)\.|\(.*?\)$", "", str(name).strip(), flags=re.IGNORECASE)
     return re.sub(r"[\W_]+", "", plain).lower()
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #f44603f9
 def named_columns(
     frame: pd.DataFrame,
     given: Mapping[str, str], # ours -> theirs, as the caller names them
@@ -539,12 +530,12 @@ def named_columns(
         same = [ours] if ours in free else [c for c in free if bare_heading(c) in known[ours]]
         if len(same) > 1 and ours in ("output", "references", "source"): continue
         if len(same) > 1:
-            raise InputError(
-                f"{where}: {few(same, 4)} may each be the {ours}; say which: {ours}=\"{same[0]}\""
-            )
+            raise InputError(f"{where}: {few(same, 4)} may each be the {ours}; say which: "
+                             f"{ours}=\"{same[0]}\"")
         if same: found[ours] = same[0]
     return found
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #72860e04
 def told_columns(found: Mapping[str, str], # ours -> theirs
                  given: Mapping = {},
                 ) -> tuple[str, ...]:
@@ -560,30 +551,21 @@ def table_name(path: str | Path) -> str:
 def plain_cells(frame: pd.DataFrame, given: Mapping, path: str | Path) -> pd.DataFrame:
     "The frame with names of items, systems and raters as they were before they went through a spreadsheet."
     wanted = ("item", "system", "rater", "group")
-    theirs = {
-        c
-        for c in frame
-        if any(c == given.get(o) or c == o or bare_heading(c) in HEADINGS.get(o, ()) for o in wanted)
-    }
+    def is_name(c: str) -> bool:
+        return any(c in (given.get(o), o) or bare_heading(c) in HEADINGS.get(o, ()) for o in wanted)
+    theirs = {c for c in frame if is_name(c)}
     return _plain_names(frame, path, theirs)
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #7f5c577c
-_PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
 _TEXTS = frozenset(
     "source src hypothesis hyp mt translation prediction output candidate reference references ref refs "
     "target text caption document doc docid domain lp lang langpair errors errorspans metadata".split()
 )
-_METRICX = {"source", "hypothesis", "prediction"}
 
 def _is_text(frame: pd.DataFrame, column: str) -> bool: # copied from the input of the tool
     if bare_heading(column) not in _TEXTS: return False
-    return (
-        not pd.to_numeric(
-            frame[column].map(lambda c: None if isinstance(c, (list, dict)) else c), errors="coerce"
-        )
-        .notna()
-        .all()
-    )
+    cells = frame[column].map(lambda c: None if isinstance(c, (list, dict)) else c)
+    return not pd.to_numeric(cells, errors="coerce").notna().all()
 
 def _has_fractions(column: pd.Series) -> bool: # so it holds no ids
     numbers = pd.to_numeric(column, errors="coerce")
@@ -599,6 +581,7 @@ def _value_columns(frame: pd.DataFrame, value, where: str) -> list[str]:
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     return names
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #ffb006af
 # a column for each metric -> a row for each value
 def _long(frame: pd.DataFrame, value, where: str) -> pd.DataFrame:
     names = _value_columns(frame, value, where)
@@ -625,6 +608,10 @@ def _filled(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, .
         parts.append(part.assign(value=numbers))
     return pd.concat(parts), notes
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #c41c4c0f
+_PER_ITEM = {"system", "metric", "item", "name", "value"} # what `score --per-item` writes
+_METRICX = {"source", "hypothesis", "prediction"}
+
 # item, system, metric, value
 def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame:
     if set(frame) - {"deviation"} == _PER_ITEM:
@@ -647,18 +634,11 @@ def _of_frame(frame: pd.DataFrame, columns: Mapping, where: str) -> pd.DataFrame
     if metricx: frame = frame.assign(metric="MetricX")
     frame, notes = _filled(frame, where) if len(frame) else (frame, ())
     out = standardize_table(frame, _METRIC_COLUMNS, "value", ("item", "system", "metric"), where)
-    out.attrs = {
-        key: held for key, held in (("lower", ("MetricX",) if metricx else ()), ("notes", notes)) if held
-    }
+    attrs = {"lower": ("MetricX",) if metricx else (), "notes": notes}
+    out.attrs = {name: held for name, held in attrs.items() if held}
     return out
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #83cd1b6e
-_NUMBERED = "segments are numbered from 1 in the order of the file"
-_FILE = re.compile(r"\.(txt|hyp|out|mt|tok|detok|sgm|[a-z]{2,3})$")
-
-def _system_name(file: str) -> str: # of a file of its outputs
-    return _FILE.sub("", Path(file.replace("\\", "/")).name)
-
 # number of the line; system; number of its score, from 1; score
 def score_lines(path: Path) -> Iterator[tuple[int, str, str, str]]:
     "Lines of a system and a score; raises InputError on any other."
@@ -676,6 +656,12 @@ def _score_blocks(path: Path) -> list[tuple[str, str, str, str]]: # item, system
     whole = ".sys.score" in path.name
     return [(i, "" if whole else number, system, name, score)
             for i, system, number, score in score_lines(path)]
+
+# %% ../../nbs/data/060_judgment_tables.ipynb #04a4fa3b
+_FILE = re.compile(r"\.(txt|hyp|out|mt|tok|detok|sgm|[a-z]{2,3})$")
+
+def _system_name(file: str) -> str: # of a file of its outputs
+    return _FILE.sub("", Path(file.replace("\\", "/")).name)
 
 _PRINTED = re.compile(r"(?:(.+?)\t)?Segment (\d+)\tscore: (\S+)")
 _PRINTED_MEAN = re.compile(r"(.+?)\tscore: (\S+)")
@@ -696,52 +682,46 @@ def _by_system(document: Mapping, path: Path) -> list[tuple]: # a list of segmen
     for file, segments in document.items():
         for k, segment in enumerate(segments, 1):
             if not isinstance(segment, Mapping):
-                raise InputError(
-                    f"{path}, {file}, segment {k}: expected an object, not {type(segment).__name__}"
-                )
-            values = {
-                name: v
-                for name, v in segment.items()
-                if isinstance(v, (int, float)) and not isinstance(v, bool)
-            }
+                raise InputError(f"{path}, {file}, segment {k}: expected an object, not "
+                                 f"{type(segment).__name__}")
+            numbers = {name: v for name, v in segment.items() if isinstance(v, (int, float))}
+            values = {name: v for name, v in numbers.items() if not isinstance(v, bool)}
             if not values:
                 raise InputError(f"{path}, {file}, segment {k}: no score; it has {few(list(segment), 8)}")
             rows += [(k, str(k), _system_name(file), name, v) for name, v in values.items()]
     return rows
+
+def _is_by_system(held) -> bool: # lists of segments, and no columns of a table
+    lists = isinstance(held, dict) and len(held) > 0 and all(isinstance(v, list) for v in held.values())
+    if not lists: return False
+    rows = [row for segments in held.values() for row in segments if isinstance(row, dict)]
+    keys = {bare_heading(key) for row in rows for key in row}
+    return not keys & {"item", "system", "systemid", "segmentid"}
 
 def _tool_rows(path: Path) -> list[tuple] | None: # line, item, system, metric, value; None: a table
     name = path.name.removesuffix(".gz")
     if name.endswith(".score"): return _score_blocks(path)
     if name.endswith(".json"):
         held = read_json(path)
-        lists = isinstance(held, dict) and len(held) > 0 and all(isinstance(v, list) for v in held.values())
-        keys = (
-            {bare_heading(key) for v in held.values() for row in v if isinstance(row, dict) for key in row}
-            if lists
-            else set()
-        )
-        return (
-            _by_system(held, path)
-            if lists and not keys & {"item", "system", "systemid", "segmentid"}
-            else None
-        )
+        return _by_system(held, path) if _is_by_system(held) else None
     if name.endswith((".txt", ".tsv", ".log", ".out")):
         lines = read_lines(path)
         first = next((line.rstrip() for line in lines if line.strip()), "")
         if _PRINTED.fullmatch(first) or _PRINTED_MEAN.fullmatch(first): return _printed_comet(lines, path)
     return None
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #5376a32a
+_NUMBERED = "segments are numbered from 1 in the order of the file"
+
 def _of_rows(rows: Sequence[tuple], where: str) -> pd.DataFrame:
     blank = sum(is_blank(row[-1]) for row in rows)
     rows = [row for row in rows if not is_blank(row[-1])]
     if not rows: raise InputError(f"{where}: no scores; it is empty")
-    frame = pd.DataFrame(
-        [row[1:] for row in rows], pd.Index([row[0] for row in rows], name="line"), [*_METRIC_COLUMNS]
-    )
+    lines = pd.Index([row[0] for row in rows], name="line")
+    frame = pd.DataFrame([row[1:] for row in rows], lines, [*_METRIC_COLUMNS])
     out = standardize_table(frame, _METRIC_COLUMNS, "value", ("item", "system", "metric"), where)
-    told = ([_NUMBERED] if (out["item"] != "").any() else []) + (
-        [f"{blank} segments have no score"] if blank else []
-    )
+    told = [_NUMBERED] if (out["item"] != "").any() else []
+    if blank: told.append(f"{blank} segments have no score")
     if told: out.attrs["notes"] = tuple(f"{Path(where).name}: {note}" for note in told)
     return out
 
@@ -750,6 +730,7 @@ def score_blocks(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]: # item, sy
     found = _of_rows(_score_blocks(Path(path)), str(path))
     return found, tuple(found.attrs.get("notes", ()))
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #2ea4eaa7
 def metric_table(
     # a file of scores, of a tool too; or a frame, long (item, system, metric, value) or wide
     place,
@@ -757,10 +738,8 @@ def metric_table(
 ) -> pd.DataFrame: # item, system, metric, value; its attrs name metrics of which less is better, and notes
     "Scores of metrics; raises InputError, with the line, on missing values and rows that occur twice."
     if strange := [c for c in columns if c not in _METRIC_COLUMNS]:
-        raise InputError(
-            f"there is no column {strange[0]!r} to name in metric scores; "
-            f"there are {', '.join(_METRIC_COLUMNS)}"
-        )
+        raise InputError(f"there is no column {strange[0]!r} to name in metric scores; "
+                         f"there are {', '.join(_METRIC_COLUMNS)}")
     if isinstance(place, pd.DataFrame):
         out = _of_frame(place, columns, "metric scores")
         out.attrs = {**out.attrs, **{k: v for k, v in place.attrs.items() if k in ("lower", "notes")}}
@@ -770,12 +749,12 @@ def metric_table(
     frame = load_table(place)
     return _of_frame(plain_cells(frame, columns, place), columns, str(place))
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #1922867b
 def joined_tables(tables: Iterable[pd.DataFrame]) -> pd.DataFrame: # as `metric_table` returns them
     "Tables of metric scores as one."
     tables = list(tables)
-    attrs = {
-        key: tuple(v for table in tables for v in table.attrs.get(key, ())) for key in ("lower", "notes")
-    }
+    attrs = {key: tuple(v for table in tables for v in table.attrs.get(key, ()))
+             for key in ("lower", "notes")}
     whole = pd.concat([table.reset_index(drop=True) for table in tables], ignore_index=True)
     whole.attrs = {key: values for key, values in attrs.items() if values}
     return whole
@@ -818,6 +797,7 @@ def is_human(system: str) -> bool:
     "Whether a system is called as people are who wrote references: refA, Human-B.0, gold."
     return _HUMAN.fullmatch(system) is not None
 
+# %% ../../nbs/data/060_judgment_tables.ipynb #e97200cc
 def outputs_of(frame: pd.DataFrame, # a row for each judgment
                where: str = "outputs", # for messages
               ) -> pd.DataFrame | None: # a row for each output
@@ -830,9 +810,8 @@ def outputs_of(frame: pd.DataFrame, # a row for each judgment
     once = frame.drop_duplicates([*keys, "output"])
     if found := _first(once, once.duplicated(keys)):
         same = " of ".join(str(once[k].iloc[found[1]]) for k in keys)
-        raise InputError(
-            f"{where}, {found[0]}: a second output of {same}; the system that wrote it is not named"
-        )
+        raise InputError(f"{where}, {found[0]}: a second output of {same}; the system that wrote it is not "
+                         "named")
     return once
 
 # %% ../../nbs/data/060_judgment_tables.ipynb #77d306eb
@@ -847,7 +826,8 @@ def choice_table(
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}; "
                          f"say which it is: {lost[0]}=\"…\"")
     if not {"item", "group"} & set(frame):
-        raise InputError(f"{where}: neither 'item' nor 'group' names the pairs; say which it is: item=\"…\"")
+        raise InputError(f"{where}: neither 'item' nor 'group' names the pairs; say which it is: "
+                         "item=\"…\"")
     if not {"votes", "votes_second"} & set(frame):
         raise InputError(f"{where}: how many voted? give 'votes' or 'votes_second'")
     frame = frame.assign(votes_first=number_column(frame, "votes_first", where))

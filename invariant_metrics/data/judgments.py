@@ -731,7 +731,7 @@ def _folders_of(place: Path, only: str | None) -> list[str]:
             if only in (None, n) and reader.knows is not None and reader.knows(place)]
 
 # %% ../../nbs/data/070_judgments.ipynb #a508dfab
-_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".mat", ".parquet", ".txt")
+_TABLES = (".jsonl", ".json", ".csv", ".tsv", ".mat", ".parquet", ".xlsx", ".txt")
 
 def judgment_files(place: str | Path,
                    kind: str | None = None, # a format by name; None: told from the files

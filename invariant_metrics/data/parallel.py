@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..core import InputError, few
-from .text_files import PICTURE_NAMES, Choice, bare_path, read_rows, read_text_file
+from .text_files import (PICTURE_NAMES, Choice, bare_path, choice_of, read_rows,
+                                               read_text_file)
 from .texts import id_text, plain_name, read_lines
 
 # %% ../../nbs/data/050_parallel.ipynb #daa99a97
@@ -111,7 +112,7 @@ def _texts(value, where: str) -> list[str]: # one text or several
         raise InputError(f"{where}: expected a text or a list of them, not {value!r:.60}")
     return [t.strip() for t in texts]
 
-def _from_objects(path: Path, source: str, target: str) -> list[_Row]:
+def _from_objects(path: Path, source: str, target: str, key: str | None) -> list[_Row]:
     out = []
     for number, (where, row) in enumerate(read_rows(path), 1):
         if not isinstance(row, dict):
@@ -119,7 +120,9 @@ def _from_objects(path: Path, source: str, target: str) -> list[_Row]:
         row = {**row, **row["translation"]} if isinstance(row.get("translation"), dict) else row
         if missing := [k for k in (source, target) if k not in row]:
             raise InputError(f"{where}: no {missing[0]!r}; it has {few(list(row))}")
-        name = next((_named(row[k], where) for k in ("id", "name", "image") if k in row), str(number))
+        if key and key not in row: raise InputError(f"{where}: no {key!r} in it; it has {few(list(row))}")
+        names = (key,) if key else ("id", "name", "image")
+        name = next((_named(row[k], where) for k in names if k in row), str(number))
         split = _named(row.get("split", _split(path.name)), where, "the name of a split", (str,))
         out.append((name, " ".join(_texts(row[source], where)), _texts(row[target], where), split))
     return out
@@ -145,6 +148,8 @@ def _from_files(files: Sequence[tuple[str, Path, Path]]) -> list[_Row]:
     return [(f"{stem}:{i}" if stem else str(i), a, [b], _split(stem or one.name))
             for stem, one, other in files for i, (a, b) in enumerate(_pair(one, other), 1)]
 
+_OBJECTS = (".csv", ".json", ".jsonl", ".parquet", ".xlsx")
+
 def _what(path: Path) -> str: return "unknown format" if path.exists() else "no such file or folder"
 
 # rows with text on both sides, notes
@@ -162,17 +167,27 @@ def load_parallel(
     place,
     source: str = "de", # ending of the files, or key of the objects
     target: str = "en",
+    field: Choice = None, # the same by the names of the sides, as commands have it: source=NAME, target=NAME
+    key: Choice = None,   # name of the ids in objects and tables
 ) -> ParallelTexts:
     """The sentence pairs of a folder or of files; raises InputError if files do not match line by line, are
     empty, or have no known format."""
+    source, target = choice_of(field, "source") or source, choice_of(field, "target") or target
+    if source == target:
+        raise InputError(f"a pair has two texts, and both are named {source}; name each: --field source=NAME "
+                         "--field target=NAME")
+    key = choice_of(key, "target", "--id")
     two = isinstance(place, (tuple, list))
     where = " and ".join(map(str, place)) if two else str(place)
     path = None if two else Path(place)
+    if key and (two or bare_path(path).suffix not in _OBJECTS):
+        raise InputError(f"{where}: its pairs go line by line and have no ids; leave out --id")
     if two: rows = _from_files([("", *map(Path, place))] if len(place) == 2 else [])
     elif path.is_dir(): rows = _from_files(_files(path, source, target))
     elif bare_path(path).suffix == ".tsv": rows = _from_columns(path, source, target)
-    elif bare_path(path).suffix in (".csv", ".json", ".jsonl"): rows = _from_objects(path, source, target)
-    else: raise InputError(f"{path}: {_what(path)}; give a folder, two files, a .tsv, .csv, .json or .jsonl")
+    elif bare_path(path).suffix in _OBJECTS: rows = _from_objects(path, source, target, key)
+    else: raise InputError(f"{path}: {_what(path)}; give a folder, two files, a .tsv, .csv, "
+                         ".json, .jsonl, .parquet or .xlsx")
     rows, notes = _kept(rows, where)
     names, texts, refs, split = map(list, zip(*rows)) # columns of the rows
     return ParallelTexts(names, refs, split, where, notes, texts)
@@ -209,13 +224,15 @@ def load_captions(
                       (*file.notes, *notes))
 
 # %% ../../nbs/data/050_parallel.ipynb #52af9e1a
+_CAPTIONS = (".json", ".jsonl", ".token", ".csv", ".parquet", ".xlsx")
+
 def captions_file(place: Path) -> Path:
     """The one file of captions in a folder of images, or the file itself; raises InputError if there is
     none or several."""
     if not place.is_dir(): return place
-    found = sorted(p for p in place.iterdir() if {".json", ".jsonl", ".token", ".csv"} & set(p.suffixes))
+    found = sorted(p for p in place.iterdir() if {*_CAPTIONS} & set(p.suffixes))
     if len(found) != 1:
-        raise InputError(f"{place} holds {len(found)} files of captions (.json, .jsonl, .token, .csv); "
+        raise InputError(f"{place} holds {len(found)} files of captions ({', '.join(_CAPTIONS)}); "
                          "give the file itself, with its images beneath its folder or beside it")
     return found[0]
 

@@ -138,6 +138,7 @@ def _read_npz(path: Path) -> PictureRegions: # its array `feat`; a grid (h, w, d
     except _UNREADABLE as error: raise InputError(f"{where}: no readable .npz file ({error})") from error
     return _picture(path.stem, features.astype(np.float32), None, where)
 
+# %% ../../nbs/data/110_regions.ipynb #28d63ae6
 def _rows_of(path: Path) -> Iterator[tuple[int, int, bytes]]: # line number, first byte, the row
     looks = {"unit": "B", "unit_scale": True, "delay": 2}
     try:
@@ -152,6 +153,7 @@ def _rows_of(path: Path) -> Iterator[tuple[int, int, bytes]]: # line number, fir
                 bar.update(len(row))
     except OSError as error: raise InputError(f"cannot read {path} ({error.strerror or error})") from error
 
+# %% ../../nbs/data/110_regions.ipynb #a60a86ee
 def _files_in(place: str | Path | Sequence) -> list[Path]: # files of rows, or .npz files
     listed = [place] if isinstance(place, (str, Path)) else [*place]
     files = []
@@ -242,6 +244,7 @@ def _spots(path: Path) -> Iterator[tuple[str, _Spot]]:
             if not tab: raise InputError(f"{path.name}, line {line}: 1 field(s); expected {_FIELDS}")
             yield name.decode(errors="replace"), _Spot(path, start, line)
 
+# %% ../../nbs/data/110_regions.ipynb #67f27324
 @dataclass(frozen=True, eq=False)
 class RegionFiles:
     "Region features on the disk, read by the name of a picture; only their places are kept in memory."

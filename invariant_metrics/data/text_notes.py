@@ -14,7 +14,8 @@ from ..core import Note
 
 # %% ../../nbs/data/190_text_notes.ipynb #5e29638b
 # Thai and Lao, Tibetan, Burmese, Khmer, Japanese syllables, Chinese characters
-_JOINED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+_JOINED = re.compile("[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff"
+                     "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
 
 def _is_joined(text: str) -> bool: # words are not divided by blanks
     if text.isascii(): return False
@@ -23,8 +24,6 @@ def _is_joined(text: str) -> bool: # words are not divided by blanks
 
 # %% ../../nbs/data/190_text_notes.ipynb #4ffe925c
 _TOKENIZED = (" . ", " , ", " n't", "@-@", "&apos;", "&quot;", "-LRB-", "-lrb-")
-_WORDS = re.compile("[A-Za-z0-9]")
-
 def _looks_tokenized(text: str) -> bool:
     return text.endswith((" .", " ,")) or any(mark in text for mark in _TOKENIZED)
 
@@ -32,6 +31,9 @@ def _count_tokenized(texts: Sequence[str]) -> int:
     everything = "\n".join(texts) # in most corpora there is none, and one look is enough
     if not any(mark in everything for mark in (" .", " ,", *_TOKENIZED)): return 0
     return sum(map(_looks_tokenized, texts))
+
+# %% ../../nbs/data/190_text_notes.ipynb #6e1555e4
+_WORDS = re.compile("[A-Za-z0-9]")
 
 def _is_foreign(text: str) -> bool: # more letters beyond a–z than in it
     return not text.isascii() and sum(2*(c.isascii()) - 1 for c in text if c.isalpha()) < 0
@@ -45,19 +47,23 @@ _BLANKS = ("13a", "ptb", "ptb-all", "none", "intl", "words")
 _ROUGE = ("rouge", "rouge-porter")
 _PLAIN = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "words", "")
 
+def _is_wordless(texts: tuple[str, ...]) -> bool: # a prediction and its references: a side without a word
+    text, *refs = texts
+    return _out_of_reach(text) or any(refs) and all(map(_out_of_reach, filter(str.strip, refs)))
+
 def text_counts(pred: Sequence[str],
-                target: Sequence[Sequence[str]] | None, # references of each; None for a property of texts alone
+                # references of each; None for a property of texts alone
+                target: Sequence[Sequence[str]] | None,
                 tokenizer: str = "",                    # its name; "words" for runs between blanks
                ) -> Counter: # what was found -> number of items; those of batches may be added
     "How many texts are empty, without blanks, without a–z, or tokenized already, for notes of a score."
-    every = [(text, *refs) for text, refs in zip(pred, target)] if target is not None else [(x,) for x in pred]
+    every = [(text, *refs) for text, refs in zip(pred, [()]*len(pred) if target is None else target)]
     found = Counter(items=len(pred), references=sum(map(len, every)) - len(pred))
     found["empty-predictions"] = sum(not text.strip() for text in pred)
     found["empty-references"] = sum(not ref.strip() for _, *refs in every for ref in refs)
     if tokenizer in _BLANKS: found["no-blanks"] = sum(any(map(_is_joined, texts)) for texts in every)
     if tokenizer in _ROUGE:
-        found["no-words"] = sum(_out_of_reach(text) or any(refs) and all(map(_out_of_reach, filter(str.strip, refs)))
-                                for text, *refs in every)
+        found["no-words"] = sum(map(_is_wordless, every))
         found["few-words"] = sum(any(map(_is_foreign, texts)) for texts in every) - found["no-words"]
         found["joined"] = sum(any(map(_is_joined, texts)) for texts in every)
     if tokenizer in _PLAIN:
@@ -80,7 +86,8 @@ def text_notes(found: Mapping[str, int], # from `text_counts`
         if empty := found.get(f"empty-{side}", 0):
             out.append(Note(f"{empty} of {many} {side} are empty", f"empty-{side}"))
     if joined := found.get("no-blanks", 0):
-        says = "words are runs between blanks" if tokenizer == "words" else f"tokenizer {tokenizer} splits at blanks"
+        says = f"tokenizer {tokenizer} splits at blanks"
+        if tokenizer == "words": says = "words are runs between blanks"
         option = "" if tokenizer == "words" else "; take --option tokenizer=zh, ja-mecab or char"
         out.append(Note(f"{joined} of {items} items are written without blanks between words, "
                         f"and {says}{option}", "no-blanks"))
@@ -89,10 +96,10 @@ def text_notes(found: Mapping[str, int], # from `text_counts`
         out.append(Note(f"{lost} of {items} texts have no word of a-z or 0-9 and count as 0; "
                         f"--option tokenizer={instead}", "no-words"))
     if few := found.get("few-words", 0):
-        out.append(Note(f"{few} of {items} texts have more letters beyond a-z than in it, and are compared by "
-                        "the rest alone; --option tokenizer=intl", "few-words"))
+        out.append(Note(f"{few} of {items} texts have more letters beyond a-z than in it, and are compared "
+                        "by the rest alone; --option tokenizer=intl", "few-words"))
     for side, many in (("predictions", items), ("references", references)):
         if 2*(tokenized := found.get(f"tokenized-{side}", 0)) > many:
-            out.append(Note(f"{tokenized} of {many} {side} look tokenized already (a blank before a period or "
-                            "a comma, &quot;, @-@); the metric wants plain text", "tokenized-input"))
+            out.append(Note(f"{tokenized} of {many} {side} look tokenized already (a blank before a period "
+                            "or a comma, &quot;, @-@); the metric wants plain text", "tokenized-input"))
     return tuple(out)

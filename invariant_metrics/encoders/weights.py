@@ -42,6 +42,7 @@ class Card:
     size: int | None = None       # bytes of the weights file
     sha256: str = ""              # of the weights file
     command: str = ""             # makes the weights again, or installs them
+    made: str = ""                # how the file was really made, where the command makes another one
     data: str = ""                # what they were trained on
     scores: Mapping = field(default_factory=dict) # measured when they were made
 

@@ -10,11 +10,12 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from inspect import signature
 from pathlib import Path
 
 from ..core import InputError, announce
-from ..files import atomic_write, load_results
+from ..files import assets_folder, atomic_write, load_results
 from ..runs import clean_refusal, open_run, parts_summary, peak_memory, read_run, versions
 from ..runs import write_run
 
@@ -81,6 +82,11 @@ def _is_default(value, default) -> bool:
     if isinstance(default, str | int | float): return value == default
     return hasattr(value, "__len__") and not len(value) # nothing was named
 
+@cache
+def _called() -> dict[str, str]: # name in Python -> name of the option, where another is better
+    lines = (assets_folder()/"options.tsv").read_text(encoding="utf-8").splitlines()
+    return {name: option for name, option, *_ in (line.split("\t") for line in lines[1:]) if option}
+
 class GivenOptions:
     "The options of a call, and which of them were read."
     def __init__(self, function: Callable, values: Mapping):
@@ -95,7 +101,9 @@ class GivenOptions:
     def refuse(self, where: str, *names: str) -> None:
         "Raises InputError if one of these options was given."
         idle = [name for name in self._values if name in self._given & {*names}]
-        if idle: raise InputError(f"--{idle[0]} has no effect {where}; leave it out")
+        if not idle: return
+        option = _called().get(idle[0], idle[0]).replace("_", "-")
+        raise InputError(f"--{option} has no effect {where}; leave it out")
 
     def check_read(self, where: str, *others: str) -> None: # others: options that are read elsewhere
         "Raises InputError if an option was given that nobody has read."

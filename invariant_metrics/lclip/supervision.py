@@ -159,9 +159,10 @@ def _own_parts(place: str | Path,                 # of the captions: a file, or 
               recipe: CaptionerRecipe, encoder: Encoder,
               regions: str | Path | None = None, # features of a detector
               seed: int = 0,                     # of the division
+              **named,                           # field, key: see `load_captions`
              ) -> dict[str, CaptionPart]:        # "train", "test"
     "Your own captioned pictures; raises InputError if a file is missing or cannot be read."
-    data = load_captions(captions_file(Path(place)))
+    data = load_captions(captions_file(Path(place)), **named)
     out = {}
     for name, at in _divided(data.split, seed).items():
         names = [data.names[i] for i in at]
@@ -410,6 +411,9 @@ def supervise(
     model: str | None = None,  # network of the captioner; default by recipe
     # features of a detector for your pictures (.npz, .tsv), instead of the grid
     region_features: str | Path | None = None,
+    # name of the captions, or of the pictures, in files that call them otherwise
+    field: Sequence[str] = (),
+    key: Sequence[str] = (),
     seed: int = 0, device: str = "cpu",
     reps: int = 1000,                          # bootstrap replicates
     resume: bool = False, overwrite: bool = False,
@@ -420,6 +424,10 @@ def supervise(
     if scales not in SCALES: raise unknown("scale of rewards", scales, SCALES)
     if region_features and not data:
         raise InputError("--region-features are those of your own pictures; give their captions as --data")
+    named = {name: list(value) for name, value in (("field", field), ("key", key)) if value}
+    if named and not data:
+        raise InputError(f"--{'field' if field else 'id'} has no effect without captions of your own; give "
+                         "them as --data, or leave it out")
     if data and judge is None:
         raise InputError("--data needs a --judge that knows your pictures: the default, embedded-lclip, has "
                          "learned drawn scenes alone; name a CLIP or a student, e.g. --judge clip-vit-b-32")
@@ -427,12 +435,13 @@ def supervise(
     clip = image_text(judge or "embedded-lclip", device)
     settings = {"data": data_identity(data, recursive=True, files=True), "judge": clip.describe(),
                 "clip_weight": clip_weight, "references": references, "scales": scales,
-                "recipe": asdict(chosen), "regions": region_features and str(region_features), "seed": seed}
+                "recipe": asdict(chosen), "regions": region_features and str(region_features), "seed": seed,
+                **named}
     out = Path(out)
     with clean_refusal(out):
         meta = open_run(out, settings, resume, overwrite)
         encoder = get_encoder("embedded").to(device)
-        parts = (_own_parts(data, chosen, encoder, region_features, seed) if data
+        parts = (_own_parts(data, chosen, encoder, region_features, seed, **named) if data
                  else scene_parts(chosen, encoder))
         task = CaptionTask(parts, chosen, out/"training", seed, device)
         notes = _too_long(task)

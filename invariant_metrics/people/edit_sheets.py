@@ -9,13 +9,14 @@ __all__ = ['CLAIMS', 'CARD', 'edit_sheet', 'edit_readings', 'edit_cards']
 import importlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
 from ..core import InputError, few, rng, unknown
 from ..data.judgment_tables import load_table
-from ..data.text_sides import load_references, load_texts
+from ..data.text_sides import Choice, load_references, load_texts, name_alike
 from ..edits.fluency import ENDS_OF_SCALE, text_cases
 from ..edits.word_families import edits_of
 from ..edits.word_edits import EDIT_TASKS, word_edits
@@ -59,17 +60,22 @@ def _edit_sample(task: str, target,                      # references, as `probe
                 families: Sequence[str] | None = None,  # None: all of the task but the ends of the scale
                 sample: int = 60,                       # edits of each family, at most
                 seed: int = 0,
-               ) -> pd.DataFrame:                       # family, kind, item, base, edited
+                field: Choice = None, key: Choice = None, # names of texts and of ids: see `load_references`
+               ) -> pd.DataFrame:                       # family, kind, item, base, edited; attrs["notes"]
     "Proved edits of each family; raises InputError on what is unknown or applies to no text."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     for name in families or ():
         if name not in word_edits: raise unknown("edit", name, word_edits.names())
-    refs = load_references(target)
+    named = dict(field=field or None, key=key or None)
+    refs = load_references(target, **named)
     names = list(families or [n for n in edits_of(task) if n not in ENDS_OF_SCALE])
-    held = None if source is None else load_texts(source, "source", alone=True)
-    made_from = None if held is None else dict(zip(held.names, held.items))
-    if made_from is not None and (lost := [n for n in refs.names if n not in made_from]):
-        raise InputError(f"{len(lost)} references have no source: {few(lost)}")
+    made_from, notes = None, refs.notes
+    if source is not None:
+        sides, held, _ = name_alike({"references": refs}, load_texts(source, "source", alone=True, **named))
+        refs, notes = sides["references"], (*refs.notes, *held.notes)
+        made_from = dict(zip(held.names, held.items))
+        if lost := [n for n in refs.names if n not in made_from]:
+            raise InputError(f"{len(lost)} references have no source: {few(lost)}")
     cases = text_cases(refs.items, None if made_from is None else [made_from[n] for n in refs.names],
                        seed=seed)
     rows = []
@@ -85,7 +91,9 @@ def _edit_sample(task: str, target,                      # references, as `probe
         if families and not found:
             raise InputError(f"{name} applies to none of the {len(cases)} texts; leave it out")
     if not rows: raise InputError(f"no edit applies to any of the {len(cases)} texts")
-    return pd.DataFrame(rows)
+    found = pd.DataFrame(rows)
+    found.attrs["notes"] = notes
+    return found
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #2bcf976e
 def _unchanged(rows: pd.DataFrame, checks: int) -> list[dict]: # questions with a known answer
@@ -101,19 +109,21 @@ def edit_sheet(task: str, # captioning, translation or summarization
                evaluators: int = 10,               # plans in the page; a reader takes one
                per_evaluator: int = 300,           # questions for each, at most
                checks: int = 6, # questions with a known answer, two of them in the tutorial
+               # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
+               field: Sequence[str] = (), key: Sequence[str] = (),
                seed: int = 0) -> LabelPage:
     "A page on which people read edits; raises InputError as `_edit_sample` and `collect`."
-    rows = _edit_sample(task, target, source, families, sample, seed)
+    rows = _edit_sample(task, target, source, families, sample, seed, field, key)
     asked = [{"item": f"{r.family} {k}", "system": r.family, "source": r.base, "output": r.edited,
               "references": [CLAIMS[r.kind]]} for k, r in enumerate(rows.itertuples(), 1)]
     made = collect([*asked, *_unchanged(rows, checks)], "failures", out, {_WRONG: "", _BAD: ""}, evaluators,
                    min(per_evaluator, len(asked)), tutorial=min(2, checks), words=_READING, seed=seed)
-    key = label_key(made.path)
-    key["edits"] = {"task": task, "signature": _edits_signature(),
+    page = label_key(made.path)
+    page["edits"] = {"task": task, "signature": _edits_signature(),
                     "kinds": dict(zip(rows["family"], rows["kind"]))}
     with atomic_write(made.key) as path:
-        path.write_text(json.dumps(key, ensure_ascii=False, indent=1), encoding="utf-8")
-    return made
+        path.write_text(json.dumps(page, ensure_ascii=False, indent=1), encoding="utf-8")
+    return replace(made, notes=(*made.notes, *rows.attrs["notes"]))
 
 # %% ../../nbs/people/190_edit_sheets.ipynb #5eb6ae4b
 CARD = ("family", "task", "kind", "edits", "readers", "wrong", "wrong_low", "wrong_high", "bad", "bad_low",

@@ -9,6 +9,7 @@ __all__ = ['COLUMNS', 'label_key', 'is_answers', 'Labels', 'read_labels', 'label
 # %% ../../nbs/people/150_labels.ipynb #699f160b
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +62,9 @@ def is_answers(place: str | Path, # a file, or a folder of files
             "rater"} <= {c.strip().strip('"') for c in re.split("[,;\t]", header)}
 
 # %% ../../nbs/people/150_labels.ipynb #6797c1b4
+def _respelled(cell) -> str: # one spelling of what a spreadsheet or a file system may have written otherwise
+    return unicodedata.normalize("NFC", str(cell)).strip()
+
 def _read_answers(path: Path) -> pd.DataFrame:
     frame = load_table(path)
     lost = [c for c in COLUMNS if c not in frame]
@@ -68,6 +72,8 @@ def _read_answers(path: Path) -> pd.DataFrame:
         raise InputError(f"{path}: not a file of answers; no column {few(lost, 12)}")
     frame = frame[list(COLUMNS)]
     frame = frame.assign(**{c: [plain_cell(v) for v in frame[c]] for c in _TYPED})
+    frame = frame.assign(**{c: [_respelled(v) for v in frame[c]] for c in COLUMNS if c != "aspect"})
+    frame = frame.assign(item=frame["item"].str.lower()) # codes of the page, such as q0001
     if set(frame["schema"]) - {str(SCHEMA)}:
         raise InputError(f"{path} has schema {few(sorted(set(frame['schema'])))}, "
                          f"this package reads {SCHEMA}")
@@ -76,6 +82,8 @@ def _read_answers(path: Path) -> pd.DataFrame:
 # %% ../../nbs/people/150_labels.ipynb #b58a477c
 def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list[str]]:
     "The rows without repetition, and notes; raises InputError on rows that the page of this key cannot save."
+    asked = {_respelled(aspect): aspect for aspect in key["aspects"]}
+    frame = frame.assign(aspect=[asked.get(_respelled(aspect), aspect) for aspect in frame["aspect"]])
     allowed = {"likert": [*"12345"], "failures": ["0", "1"],
                **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
     given = {e: {*key["tutorial"], *row} for e, row in key["evaluators"].items()}

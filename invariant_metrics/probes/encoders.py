@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..core import InputError, checked_arguments, few_threads, rng, unknown
 from ..color import turn_hue
+from ..data.photos import ImageReading
 from ..edits.colors import Items, match_dose, misregistration
 from ..encoders.encoder import Encoder, encoders, get_encoder
 from ..encoders.lclip_student import RECORD
@@ -247,6 +248,11 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
                   *, weights=None,                  # for the encoder: see `WeightChoice`
                   layer: str | None = None,         # of the vector; None for the last
                   recursive: bool = False,          # also the folders beneath
+                  # the value that is white in images of 16 bits; default 65535
+                  data_range: int | None = None,
+                  background: str = "white",        # color under transparent pixels
+                  frame: int = 0,                   # frame of animated images, counted from 0
+                  max_pixels: int | None = None,    # largest number of pixels of an image; default 89478485
                   scale: str = "default",           # "quick", "default" or "full": how many tiles
                   confidence: float = 0.95,
                   device: str | None = None,
@@ -257,8 +263,12 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
     few_threads()
     net = _named_encoder(encoder, weights, device)
     if layer is not None and layer not in net.layers: raise unknown(f"layer of {net.name}", layer, net.layers)
+    reading = ImageReading(data_range, background, frame, max_pixels)
+    if target is None and reading.chosen:
+        raise InputError(f"--{next(iter(reading.chosen)).replace('_', '-')} has no effect without --target; "
+                         "leave it out")
     items, told = color_items("photos" if target is None else Path(target), COLOR_SIZES[scale], seed, None,
-                              recursive)
+                              recursive, reading)
     moved = _moved_colors(items, seed=seed)
     responses, rule = _encoder_responses(net, moved, layer, seed, confidence), _stored_rule()
     signature = told.extended(probe="encoder", **net.describe(layer), level=_RESPONSE_LEVEL, seed=seed,

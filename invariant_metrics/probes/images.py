@@ -8,6 +8,7 @@ __all__ = ['TOLERANCE', 'PARTNERS', 'TILE', 'COLOR_SIZES', 'DEFAULT_METRICS', 'V
            'tabulate_pictures', 'color_yardstick', 'color_probe']
 
 # %% ../../nbs/probes/050_images.ipynb #3346da19
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,8 +25,8 @@ from torch import Tensor
 from ..core import (InputError, Signature, checked_arguments, few, few_threads, progress, rng,
                                     unknown)
 from ..runs import per_scale, share_out
-from ..data.photos import (Photo, cut_tiles, even_weights, folder_photos, packaged_photos,
-                                           shrink)
+from ..data.photos import (ImageReading, Photo, cut_tiles, even_weights, folder_photos,
+                                           packaged_photos, reading_choices, reading_notes, shrink)
 from ..color import split_lab
 from ..worlds.scenes import make_scenes
 from ..stats import cluster_interval, cluster_means
@@ -70,7 +71,9 @@ def color_items(source: str | Path,                # "photos" (packaged), "scene
                 size: ProbeSize,
                 seed: int = 0,
                 regions: str | Path | None = None, # folder of label maps for a folder of photographs
-                recursive: bool = False) -> tuple[Items, Signature]:
+                recursive: bool = False,
+                reading: ImageReading = ImageReading(), # what is chosen where files leave it open
+               ) -> tuple[Items, Signature]:
     """The pictures to be perturbed, equally many tiles of each photograph; raises InputError as `tiles` and
     `folder_photos` do."""
     if source == "scenes":
@@ -78,7 +81,10 @@ def color_items(source: str | Path,                # "photos" (packaged), "scene
         scenes = make_scenes(size.items, TILE, seed=90_000 + seed)
         items = Items(scenes.rgb, scenes.instances, np.arange(len(scenes)), scenes)
         return items, Signature.of(scenes=len(scenes), tile=TILE, world=90_000 + seed)
-    photos = packaged_photos() if source == "photos" else folder_photos(source, recursive, regions)
+    if source == "photos": photos = packaged_photos()
+    else: photos = folder_photos(source, recursive, regions, reading)
+    for note in reading_notes(photos, str(source), reading):
+        print(f"note: {note}", file=sys.stderr, flush=True)
     clusters = sorted({p.cluster for p in photos})
     if len(clusters) > size.items: # more photographs than pictures wanted: a random part of them
         clusters = set(rng(seed, "photographs").choice(clusters, size.items, replace=False).tolist())
@@ -87,7 +93,7 @@ def color_items(source: str | Path,                # "photos" (packaged), "scene
     cut = cut_tiles(photos, size=TILE, per_photo=per_photo, seed=seed,
                     regions=None if source == "photos" else regions)
     return (Items(cut.rgb, cut.regions, cut.cluster.numpy(), reach=photo_reach(photos)[cut.cluster]),
-            cut.signature)
+            cut.signature.extended(**reading_choices(photos, reading)))
 
 # %% ../../nbs/probes/050_images.ipynb #664da9c5
 def _checksums(rgb: Tensor) -> Tensor: # (N,) in [0, 1)
@@ -572,11 +578,11 @@ def color_yardstick(matched: str, levels: Sequence[float] | None = None,
 def _color_source(source: str, metrics: Sequence | None, asked: Sequence[str] | None,
                   valid: str | None, yardstick: str, levels: Sequence[float], size: ProbeSize,
                   seed: int, regions: str | Path | None, recursive: bool, networks: Mapping,
-                  show: bool) -> ProbeResult:
+                  show: bool, reading: ImageReading) -> ProbeResult:
     began, measure = time.perf_counter(), YARDSTICKS[yardstick]
     few_threads()
     judged = [*probe_metrics(metrics, **networks), *picture_sentinels()]
-    items, signature = color_items(source, size, seed, regions, recursive)
+    items, signature = color_items(source, size, seed, regions, recursive, reading)
     label = source if source in ("photos", "scenes") else Path(source).name
     out = score_pictures(items, judged, _color_families(source, asked, valid), levels, seed,
                          edit=partial(matched_pictures, yardstick=measure), show=show, label=label,
@@ -599,6 +605,7 @@ def color_probe(
     seed: int = 0,
     regions: str | Path | None = None, # folder of label maps <stem>_a<k>.png for a folder of photographs
     recursive: bool = False,                       # also the folders beneath
+    reading: ImageReading = ImageReading(),        # what is chosen where files leave it open
     device: str | None = None,
     weights: Mapping | WeightChoice | None = None, # {name: weights}
     encoder: str | None = None,                    # for the metrics that take one
@@ -621,7 +628,8 @@ def color_probe(
     wanted = {s: [n for n in families if n in names] if families else None for s, names in known.items()}
     networks = dict(device=device, weights=weights, encoder=encoder)
     calls = [partial(_color_source, s, metrics, asked, None if s == "scenes" and of_photos != s else valid,
-                     matched, levels, COLOR_SIZES[scale], seed, regions, recursive, networks, progress)
+                     matched, levels, COLOR_SIZES[scale], seed, regions, recursive, networks, progress,
+                     reading)
              for s, asked in wanted.items() if asked is None or asked]
     portable = all(isinstance(m, str) for m in metrics or ())
     return combine_results(share_out(calls, workers if portable else 1))

@@ -6,6 +6,7 @@
 __all__ = ['PICTURE_SIZES', 'SIDE', 'ProbePictures', 'damage_at', 'picture_families', 'open_pictures', 'image_probe']
 
 # %% ../../nbs/probes/060_own_images.ipynb #4cb4198c
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,8 +22,9 @@ from ..core import InputError, Signature, few_threads, rng, unknown
 from ..files import digest
 from ..runs import per_scale, share_out
 from ..data.items import Images, check_sizes, load_images, matching
-from ..data.photos import Photo, found_regions, given_regions, label_maps, packaged_photos
-from ..data.photos import shrink
+from ..data.matching import match_hint, match_names
+from ..data.photos import (ImageReading, Photo, found_regions, given_regions, label_maps,
+                                           packaged_photos, reading_choices, shrink)
 from ..worlds.scenes import make_scenes
 from ..edits.pictures import SEVERITIES
 from ..edits.colors import Items, Match, at_strength, families, perturbations, psnr_to
@@ -96,12 +98,13 @@ def _probe_pictures(truth: Sequence[Photo],              # in clusters, of which
     photos = _chosen(truth, size, seed)
     rgb, labels = zip(*(_whole(p, side, regions) for p in photos))
     which = f"{len(photos)}-{digest([p.name for p in photos])[:8]}"
-    signature = Signature.of(pictures=which, side=side, regions="labels" if regions else "felzenszwalb")
+    signature = Signature.of(pictures=which, side=side, regions="labels" if regions else "felzenszwalb",
+                             **reading_choices(photos, photos[0].reading))
     target, areas = _tensor(rgb), torch.from_numpy(np.stack(labels)).long()
     if pred is None: return ProbePictures(Items(target, areas, np.arange(len(photos))), None, signature)
     by_name = dict(zip(pred.names, _as_photos(pred)))
     own = _tensor([_middle(shrink(by_name[p.cluster].rgb, side), side) for p in photos])
-    signature = signature.extended(pred=digest(pred.fingerprints())[:8])
+    signature = signature.extended(pred=digest(pred.fingerprints())[:8], **pred.choices())
     return ProbePictures(Items(own, areas, np.arange(len(photos))), target, signature)
 
 # %% ../../nbs/probes/060_own_images.ipynb #6b6ca3c2
@@ -237,9 +240,13 @@ def _system_names(preds) -> dict: # system -> predictions
         raise InputError("two folders of predictions have one name; give {system: folder}")
     return named
 
+def _say(notes: Sequence[str]) -> None: # before the work begins
+    for note in dict.fromkeys(notes): print(f"note: {note}", file=sys.stderr, flush=True)
+
 def open_pictures(
     source, preds=None, size: ProbeSize = PICTURE_SIZES["default"], seed: int = 0,
-    regions: str | Path | None = None, recursive: bool = False, side: int = SIDE
+    regions: str | Path | None = None, recursive: bool = False, side: int = SIDE,
+    reading: ImageReading = ImageReading(), match: str | None = None
 ) -> dict[str, ProbePictures]: # label -> pictures; arguments as of `image_probe`
     "The pictures of each system, or the truth itself; raises InputError if sides do not fit."
     own = isinstance(source, str) and source in ("photos", "scenes")
@@ -247,12 +254,19 @@ def open_pictures(
         raise InputError(f"predictions need a folder of their truth; {source} take none")
     if own and source == "scenes": return {"scenes": _scene_pictures(size, seed)}
     if own: return {"photos": _probe_pictures(packaged_photos(), None, size, seed, regions, side)}
-    truth = load_images(source, "target", recursive=recursive)
+    truth = load_images(source, "target", recursive=recursive, reading=reading)
     label = Path(source).name if isinstance(source, (str, Path)) else "target"
+    _say(truth.notes())
     if preds is None: return {label: _probe_pictures(_as_photos(truth), None, size, seed, regions, side)}
-    systems = {name: load_images(p, "pred", recursive=recursive) for name, p in _system_names(preds).items()}
+    systems = {name: load_images(p, "pred", recursive=recursive, reading=reading)
+               for name, p in _system_names(preds).items()}
+    _say([note for pred in systems.values() for note in pred.notes()])
+    matched, truth, notes = match_names([*systems.values()], truth, match)
+    systems = dict(zip(systems, matched))
+    _say(notes)
     for pred in systems.values():
-        matching(pred, truth, "the probe")
+        try: matching(pred, truth, "the probe")
+        except InputError as error: raise InputError(f"{error}{match_hint(pred, truth)}") from error
         check_sizes(pred, truth)
     return {name: _probe_pictures(_as_photos(truth), pred, size, seed, regions, side)
             for name, pred in systems.items()}
@@ -272,6 +286,8 @@ def image_probe(
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     recursive: bool = False,               # also the folders beneath
     side: int = SIDE,                      # pixels of the pictures that are looked at
+    reading: ImageReading = ImageReading(), # what is chosen where files leave it open
+    match: str | None = None,              # how names of both sides answer each other: see `match_names`
     device: str | None = None,
     weights: Mapping | None = None,        # {name: weights}: see `WeightChoice`
     encoder: str | None = None,            # for the metrics that take one
@@ -288,7 +304,8 @@ def image_probe(
     specs = list(_IMAGE_METRICS if metrics is None else metrics)
     networks = dict(device=device, weights=weights, encoder=encoder)
     judged = probe_metrics(specs, **networks) # before anything else: what is wrong with them is said at once
-    opened = open_pictures(source, preds, size, seed, regions, recursive, side)
+    opened = open_pictures(source, preds, size, seed, regions, recursive, side, reading,
+                           match)
     # each process has some of the metrics
     networks["weights"] = replace(WeightChoice.of(weights), settled=True)
     jobs = [_Job(pictures, task, names, seed, label, progress, networks, matched)

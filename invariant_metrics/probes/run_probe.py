@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..core import InputError, checked_arguments, package_version, unknown
+from ..data.photos import ImageReading
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..experiments.run import GivenOptions, run_parts
 from ..files import digest
@@ -79,10 +80,11 @@ def _picture_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Ca
         if task == "colorization": return partial(color_probe, ["photos", "scenes"], **options, **common)
         calls = [partial(image_probe, place, **options, **common) for place in ("photos", "scenes")]
         return lambda: combine_results([call() for call in calls])
-    options |= {"regions": given.regions, "recursive": given.recursive}
+    options |= {"regions": given.regions, "recursive": given.recursive, "reading": ImageReading.of(given)}
     if _probe_kind(task, given.target, systems) == "photographs":
         return partial(color_probe, [given.target], **options, **common)
     if given.side is not None: options["side"] = given.side
+    if systems: options["match"] = given.match
     return partial(image_probe, given.target, systems or None, task=task, **options, **common)
 
 def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Callable[[], ProbeResult]:
@@ -111,6 +113,15 @@ def run_probe(
     regions: str | Path | None = None,     # folder of label maps STEM_aK.png
     recursive: bool = False,
     side: int | None = None,               # shrink your pictures to this short side, in pixels
+    # the value that is white in images of 16 bits; default 65535
+    data_range: int | None = None,
+    background: str = "white",             # color under transparent pixels: a name such as black, or #rrggbb
+    frame: int = 0,                        # frame of animated images, counted from 0
+    # largest number of pixels of an image; default 89478485. Raise it only for images you trust
+    max_pixels: int | None = None,
+    # how predicted images answer the true ones if their names differ: order, or a regular expression for the
+    # part of the names that both sides have
+    match: str | None = None,
     # texts that are edited: references, predictions, or what the data allow
     base: Literal["auto", "references", "predictions"] = "auto",
     # for your texts: use only edits that a model of form cannot tell from the texts before the edit; the
@@ -147,6 +158,8 @@ def run_probe(
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}),
+                 **ImageReading(data_range, background, frame, max_pixels).chosen,
+                 **({} if match is None else {"match": match}),
                  **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     out = Path(out or Path("runs")/f"probe-{task}")
     fill = {"probe": lambda folder: probe().save(folder)}

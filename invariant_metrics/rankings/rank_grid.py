@@ -17,6 +17,7 @@ import pandas as pd
 from ..core import InputError, announce, few, package_version, unknown
 from ..encoders.encoder import Encoder
 from ..encoders.sentence_encoder import OWN_SENTENCES
+from ..data.photos import ImageReading
 from ..encoders.text_encoder import text_place
 from ..encoders.weights import MissingWeights, make_all, resolve
 from ..files import digest, load_results, save_results
@@ -44,8 +45,9 @@ def _writer(corpus) -> Summarizer:
 
 def _label(name) -> str: return name if isinstance(name, str) else name.name
 
-def _cell(dataset: str, task: RankingTask, model, corpus, scoring: Mapping, store, device) -> pd.DataFrame:
-    vectors = represent(task, model, corpus, store=store, device=device)
+def _cell(dataset: str, task: RankingTask, model, corpus, scoring: Mapping, store, device,
+          reading: ImageReading) -> pd.DataFrame:
+    vectors = represent(task, model, corpus, store=store, device=device, reading=reading)
     ranks = rank_truth(vectors, task, scoring["ties"])
     scores = ranking_scores(ranks, scoring["ks"], scoring["confidence"])
     named = dict(dataset=dataset, model=_label(model), corpus=vectors.names[1])
@@ -75,20 +77,22 @@ def _checked_cells(tasks: Mapping, models: Sequence, corpora: Sequence, scoring:
     except MissingWeights:
         if missing == "raise": raise
 
-def _grid_cells(tasks: Mapping, models, corpora, scoring: dict, out, store, device) -> Iterator[pd.DataFrame]:
+def _grid_cells(tasks: Mapping, models, corpora, scoring: dict, out, store, device,
+                reading: ImageReading) -> Iterator[pd.DataFrame]:
     cells = [*product(tasks.items(), corpora, models)]
     for number, ((dataset, task), corpus, model) in enumerate(cells, 1):
         try: pins = [_pin(model, bool(task.shows)), _entry_pin(corpus)]
         except MissingWeights as error:
             yield _missing_cell(dataset, task, model, corpus, error)
             continue
-        key = digest([dataset, str(task.signature), _label(model), *pins, scoring, str(device)])
+        chosen = [reading.chosen] if task.shows and reading.chosen else []
+        key = digest([dataset, str(task.signature), _label(model), *pins, scoring, str(device), *chosen])
         path = None if out is None else Path(out)/"cells"/f"{key}.parquet"
         if path is not None and path.exists():
             yield load_results(path)
             continue
         announce(f"{dataset}, {_label(model)}, {_label(corpus)}: cell {number} of {len(cells)}")
-        made = _cell(dataset, task, model, corpus, scoring, store, device)
+        made = _cell(dataset, task, model, corpus, scoring, store, device, reading)
         if path is not None: save_results(made, path)
         yield made
 
@@ -101,6 +105,7 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
                         confidence: float = 0.95,                  # of the intervals
                         ties: str = "pessimistic",                 # as `rank_truth` takes it
                         missing: str = "raise",                    # weights: or "row", one that says so
+                        reading: ImageReading = ImageReading(),    # of pictures, where files leave it open
                        ) -> pd.DataFrame: # GRID_COLUMNS, a row per metric of each cell
     "Scores of every model and corpus on every data set (Lymperaiou et al. 2022); InputError on wrong names."
     if isinstance(tasks, RankingTask): tasks = {tasks.annotations.source: tasks}
@@ -109,7 +114,8 @@ def representation_grid(tasks: RankingTask | Mapping[str, RankingTask], # or dat
     scoring = dict(ks=[*ks], confidence=confidence, ties=ties)
     _checked_cells(tasks, models, corpora, scoring, missing)
     store = None if out is None else Path(out)/"vectors"
-    frame = pd.concat([*_grid_cells(tasks, models, corpora, scoring, out, store, device)], ignore_index=True)
+    cells = _grid_cells(tasks, models, corpora, scoring, out, store, device, reading)
+    frame = pd.concat([*cells], ignore_index=True)
     if out is not None: save_results(frame, Path(out)/"grid.parquet")
     return frame
 

@@ -12,6 +12,7 @@ import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import quote
@@ -23,7 +24,7 @@ from PIL import Image
 
 from ..core import InputError, spans
 from ..data.annotations import Annotations
-from ..data.photos import read_photo, shrink
+from ..data.photos import ImageReading, read_photo, shrink
 from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
                                                   fill_template, frame_table, interval_cell, part_files,
                                                   explain, pivot, readable, table)
@@ -212,8 +213,8 @@ def _address(path: str, folder: Path) -> str: # relative to the page; absolute o
     try: return quote(Path(os.path.relpath(Path(path).absolute(), folder.absolute())).as_posix())
     except ValueError: return Path(path).absolute().as_uri()
 
-def _thumbnail(path: str) -> str: # "" if the file cannot be read
-    try: pixels = shrink(read_photo(Path(path))[0], _THUMBNAIL_SIDE)
+def _thumbnail(path: str, reading: ImageReading) -> str: # "" if the file cannot be read
+    try: pixels = shrink(read_photo(Path(path), reading)[0], _THUMBNAIL_SIDE)
     except InputError: return ""
     out = io.BytesIO()
     Image.fromarray(pixels).save(out, "JPEG", quality=70, optimize=True)
@@ -224,6 +225,7 @@ def _picture_sources(paths: Sequence[str],          # "" where there is no file
                     folder: Path,                  # of the page
                     pictures: str = "reference",   # one of _PICTURES
                     limit: int = _THUMBNAIL_BYTES,  # of all thumbnails together
+                    reading: ImageReading = ImageReading(), # as the pictures were read
                    ) -> tuple[list[str], list[str]]: # addresses or ""; what a reader must know
     "Where the page finds each picture; raises InputError on an unknown way."
     if pictures not in _PICTURES:
@@ -238,7 +240,7 @@ def _picture_sources(paths: Sequence[str],          # "" where there is no file
     thumbnails = []
     spent = 0
     for path in there:
-        thumbnails.append(_thumbnail(path) if path and spent < limit else "")
+        thumbnails.append(_thumbnail(path, reading) if path and spent < limit else "")
         spent += len(thumbnails[-1])
     left = sum(map(bool, there)) - sum(map(bool, thumbnails))
     why = f"unreadable, or beyond {limit / 1e6:.0f} MB in all"
@@ -510,7 +512,10 @@ def ranking_report(result,                      # what `rankings.run_ranking.ran
     models = result.models
     paths = result.task.annotations.pictures
     failures = _all_failures(models)
-    sources, notes = _picture_sources([paths[p] for p in _used(failures)], Path(folder), pictures)
+    settings = result.run.get("settings", {})
+    reading = ImageReading(**{f.name: settings[f.name] for f in fields(ImageReading) if f.name in settings})
+    sources, notes = _picture_sources([paths[p] for p in _used(failures)], Path(folder), pictures,
+                                      reading=reading)
     answers = [_model_answer(model) for model in models]
     answers += filter(None, (_attack_answer(name, attack) for name, attack in result.attacks.items()))
     finder = fill_template("ranking.html.j2", metrics=_SORTS, models=[model.name for model in models],

@@ -16,8 +16,8 @@ import torch
 from scipy import sparse
 
 from ..core import InputError, Signature, check_range, check_type, few, unknown
-from ..data.items import Images
-from ..data.photos import Photo
+from ..data.items import Images, look_at
+from ..data.photos import ImageReading, Photo
 from ..data.texts import Texts
 from ..encoders.encoder import Encoder
 from ..encoders.image_text import LONG, ImageText, image_text
@@ -126,17 +126,19 @@ class _TextTower(Encoder):
         "How many texts have more tokens than are read at once."
         return sum(n > self.model.tokens.limit for n in self.model.tokens.count(texts))
 
-def _task_pictures(task: RankingTask, side: str = "corpus") -> Images: # or "queries"
-    "The pictures of one side by their ids, decoded when they are asked for."
+def _task_pictures(task: RankingTask, side: str = "corpus", # or "queries"
+                  reading: ImageReading = ImageReading()) -> Images:
+    "The pictures of one side by their ids; raises InputError on files that `score` would refuse."
     ids = task.annotations.ids
     files = [Path(file) for file in task.annotations.pictures]
     at = task.corpus_image if side == "corpus" else task.query_image
     lost = [ids[i] for i in at if not files[i].is_file()]
     if lost: raise InputError(f"{len(lost)} pictures have no file where the annotations say: {few(lost)}")
-    return Images([ids[i] for i in at], [Photo(ids[i], ids[i], files[i]) for i in at], "pictures")
+    seen = look_at({ids[i]: Photo(ids[i], ids[i], files[i]) for i in at}, "pictures", reading)
+    by_id = dict(zip(seen.names, seen.items))
+    return replace(seen, names=[ids[i] for i in at], items=[by_id[ids[i]] for i in at])
 
-def _picture_rows(task: RankingTask, tower: _PictureTower, store: FeatureStore | None) -> np.ndarray: # (n, d)
-    items = _task_pictures(task, task.shows)
+def _picture_rows(items: Images, tower: _PictureTower, store: FeatureStore | None) -> np.ndarray: # (n, d)
     rows = extract_features(items, tower) if store is None else store.features(items, tower)
     return rows.float().numpy()
 
@@ -210,6 +212,7 @@ def represent(task: RankingTask,
               device: str | None = None,  # None: CPU
               weights: str | None = None, # where the model lies, if its name does not say so
               long: str = "cut",          # captions that are too long for a CLIP: "cut", "split", "refuse"
+              reading: ImageReading = ImageReading(), # what is chosen where files of pictures leave it open
               **settings,                 # of `sentence_encoder` or `image_text`
              ) -> Vectors:
     "Both sides as rows of length 1; raises InputError on unknown models, missing weights or pictures."
@@ -219,11 +222,13 @@ def represent(task: RankingTask,
     queries, corpora, entry, notes = _summarized(task, corpus, store, device)
     encoder, tower = _encoders(task, corpora, model, weights, device, long, settings)
     encode = partial(_encoded, encoder=encoder, store=store)
-    seen = to_unit_length(_picture_rows(task, tower, store)) if tower else None
+    pictures = _task_pictures(task, task.shows, reading) if tower else None
+    seen = to_unit_length(_picture_rows(pictures, tower, store)) if tower else None
     asking = seen if task.shows == "queries" else encode(queries)
     searched = seen if task.shows == "corpus" else encode(corpora)
     notes = (*notes, *_notes(encoder, _sentence_shares((*queries, *corpora))[0], asking, searched))
-    described = _towers_signature(encoder, tower) if tower else encoder.describe()
+    if tower: notes = (*notes, *pictures.notes())
+    described = {**_towers_signature(encoder, tower), **pictures.choices()} if tower else encoder.describe()
     names = (model if isinstance(model, str) else encoder.name, _entry_name(task, corpus))
     return Vectors(asking, searched, Signature.of(**described, **entry), names, notes, encode)
 

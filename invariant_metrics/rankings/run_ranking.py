@@ -24,6 +24,7 @@ from ..core import (InputError, Score, Signature, announce, check_range, checked
 from ..core import rng, unknown
 from ..data.annotation_files import load_annotations
 from ..data.annotations import Annotations, scene_annotations
+from ..data.photos import ImageReading
 from ..encoders.sentence_encoder import OWN_SENTENCES
 from ..encoders.store import FeatureStore
 from ..encoders.weights import WeightChoice, chosen_record, list_weights
@@ -258,12 +259,13 @@ def _settings(data, task: RankingTask, s: Mapping) -> dict: # what shapes a numb
 
 # %% ../../nbs/rankings/150_run_ranking.ipynb #0427c51e
 # model -> further arguments of `represent`; raises InputError on models that `represent` would refuse
-def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool) -> dict:
+def _network_options(s: Mapping, task: RankingTask, device: str | None, weights, cache: bool,
+                     reading: ImageReading = ImageReading()) -> dict:
     chosen = WeightChoice.of(weights).assign({model: (model,) for model in s["models"]})
     for model in s["models"]:
         for summary in s["summaries"]: check_model(model, summary, bool(task.shows), chosen.get(model))
     store = FeatureStore(shard=4096) if cache else None # the package's own models are quicker than a file
-    return {model: {"device": device, "weights": chosen.get(model),
+    return {model: {"device": device, "weights": chosen.get(model), "reading": reading,
                     "store": None if model in OWN_SENTENCES else store} for model in s["models"]}
 
 class _Run:
@@ -364,6 +366,12 @@ def rank(
     images: str | Path | None = None,     # folder of the pictures
     synsets: str | Path | None = None,    # JSON file that gives the synset of WordNet for each category
     captions: str | Path | None = None,   # file with captions of the pictures
+    # the value that is white in images of 16 bits; default 65535
+    data_range: int | None = None,
+    background: str = "white", # color under transparent pixels: a name such as black, or #rrggbb
+    frame: int = 0,            # frame of animated images, counted from 0
+    # largest number of pixels of an image; default 89478485. Raise it only for images you trust
+    max_pixels: int | None = None,
     # NAME=VALUE for the reader: format=coco, split=val, caption_key=captions_de, aliases=FILE
     reader: Mapping | None = None,
     # NAME=VALUE for what the paper leaves open: concepts=names, senses=every, area=larger, size_mode=sum,
@@ -390,6 +398,8 @@ def rank(
     given = GivenOptions(rank, locals())
     if scale not in RUN_SCALES: raise unknown("scale", scale, RUN_SCALES)
     check_level(confidence)
+    reading = ImageReading.of(given)
+    if _is_scenes(data): given.refuse("without pictures of your own", *reading.chosen)
     s = dict(models=_names("model", default_models() if models is None else models),
              summaries=_names("summary", summaries), queries=queries, corpus=corpus,
              reverse=reverse, keywords=keywords, choice=_decided(_choice_of(choice)),
@@ -399,17 +409,18 @@ def rank(
              device=device or "cpu",
              weights=chosen_record(WeightChoice.of(weights)), images=_absolute(images),
              synsets=_absolute(synsets),
-             captions=_absolute(captions), reader=dict(reader or {}))
+             captions=_absolute(captions), reader=dict(reader or {}), **reading.chosen)
     out = Path(out or Path("runs")/"ranking")
     pictures = ranking_data(data, images, synsets, captions, reader, scale, seed)
     if _is_scenes(data):
         pictures = replace(pictures, pictures=tuple(str(out/"ranking"/"pictures"/f"{name}.png")
                                                     for name in pictures.ids))
     task = ranking_task(pictures, queries, corpus, reverse)
+    if not any(pictures.pictures): given.refuse("without pictures of your own", *reading.chosen)
     if keywords: task = keep_keywords(task, keywords)
     if "attack" not in s["steps"]: given.refuse("without the step attack", "attacks")
     for k in ks or (): check_range("k of recall@k", k, 1, len(task.corpora))
-    networks = _network_options(s, task, device, weights, cache)
+    networks = _network_options(s, task, device, weights, cache, reading)
     found = functools.cache(partial(_result, _Run(out, task, s, networks)))
     def fill(folder: Path) -> None:
         drawn = folder/"pictures"

@@ -99,7 +99,9 @@ def _divide_texts(
 def own_data(plan: StudyPlan) -> tuple[CaptionSet, dict[str, list[int]]]: # and the positions of each part
     "The user's texts and how they are divided; raises InputError on unusable files."
     place = Path(plan.settings["data"])
-    data = load_parallel(place) if plan.task == "translation" else load_captions(captions_file(place))
+    named = {name: plan.settings[name] or None for name in ("field", "key")}
+    data = (load_parallel(place, **named) if plan.task == "translation"
+            else load_captions(captions_file(place), **named))
     return data, _divide_texts(data.split, plan)
 
 def own_names(plan: StudyPlan, part: str) -> list[str]:

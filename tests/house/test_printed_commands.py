@@ -1,4 +1,4 @@
-"""Every command that README and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
+"""Every command that README, the first tutorial and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
 
 The commands are read from where a user reads them, so a new example without data here fails. What cannot be run as it
 stands is named below with the reason: lines of pip, pytest and the site; commands that need a network or a GPU, whose
@@ -46,12 +46,18 @@ def readme_lines() -> list[str]:
     return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
 
 
+def tutorial_lines() -> list[str]: # those of the first page for a user's own data
+    cells = json.loads((ROOT/"nbs"/"tutorials"/"00_own_data.ipynb").read_text(encoding="utf-8"))["cells"]
+    told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return re.findall(r"`(invariant-metrics [^`]+)`", told)
+
+
 def help_lines(command, path: str = "invariant-metrics") -> list[str]:
     own = (command.epilog or "").removeprefix("Example: ").split("\n\n") if path != "invariant-metrics" else []
     return [*own, *(line for name, below in getattr(command, "commands", {}).items() for line in help_lines(below, f"{path} {name}"))]
 
 
-PRINTED = list(dict.fromkeys(line for line in [*readme_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
+PRINTED = list(dict.fromkeys(line for line in [*readme_lines(), *tutorial_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
 
 
 # what the examples name
@@ -60,6 +66,16 @@ def picture_folder(place: Path, n: int = 12, side: int = 64, seed: int = 0, ligh
     place.mkdir(parents=True, exist_ok=True)
     pixels = (255*light*make_scenes(n, size=side, seed=seed).rgb).byte().movedim(1, -1).numpy()
     for i, x in enumerate(pixels): Image.fromarray(x).save(place/f"{i:02d}.png")
+
+
+def scans(place: Path) -> None: # twelve bits of sixteen
+    picture_folder(place)
+    for path in place.iterdir(): Image.fromarray((np.asarray(Image.open(path).convert("L"))*4095.0/255).round().astype(np.uint16)).save(path)
+
+
+def suffixed(place: Path) -> None: # the same with a suffix in each name
+    scans(place)
+    for path in [*place.iterdir()]: path.rename(place/f"{path.stem}_fake.png")
 
 
 THINGS, PLACES = ["dog", "cat", "horse", "child", "boat"], ["the beach", "a street", "the grass", "a wall"]
@@ -255,7 +271,9 @@ DATA = { # what an example names -> how it is made
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
-    "teacher/": teacher_folder, "captions.json": photo_captions}
+    "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
+    "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
+    "domains.jsonl": lambda p: p.write_text("\n".join(json.dumps({"id": k, "references": v, "domain": PAIRS[k][1].split()[-1]}) for k, v in REFERENCES.items()))}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,
            ("probe edits", "answers/"): edit_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files

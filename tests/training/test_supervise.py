@@ -232,6 +232,24 @@ def test_own_pictures_with_regions_of_a_detector(tiny, judge):
     assert not (tiny/"again").exists()
 
 
+def test_captions_under_other_names_are_read_by_field_and_id(tiny, judge):
+    place = own_pictures(tiny/"renamed")
+    rows = [json.loads(line) for line in (place/"captions.jsonl").read_text().splitlines()]
+    again = [{"shot": row["image"], "told": row["captions"], "split": row["split"]} for row in rows]
+    (place/"captions.jsonl").write_text("\n".join(map(json.dumps, again)))
+    (tiny/"regions-of-renamed").mkdir()
+    draw = np.random.default_rng(0)
+    for i in range(24): np.savez(tiny/"regions-of-renamed"/f"{i}.npz", feat=draw.normal(size=(3, 12)).astype(np.float32))
+    words = ["lclip", "supervise", "--data", place, "--judge", judge, "--recipe", "quick", "--region-features", tiny/"regions-of-renamed"]
+    refused = cli(*words, "--out", tiny/"by-name", cwd=tiny)
+    assert refused.returncode == 2 and "name it: --field target=NAME" in refused.stderr and not (tiny/"by-name").exists()
+    done = cli(*words, "--field", "told", "--id", "shot", "--out", tiny/"by-name", cwd=tiny)
+    assert done.returncode == 0, done.stderr
+    settings = json.loads((tiny/"by-name"/"run.json").read_text())["settings"]
+    assert (settings["field"], settings["key"]) == (["told"], ["shot"])
+    with pytest.raises(InputError, match="--id has no effect without captions of your own"): runs.supervise(tiny/"run", judge=judge, key=["shot"])
+
+
 def test_own_pictures_need_a_judge_that_knows_them(tiny):
     with pytest.raises(InputError, match="--data needs a --judge that knows your pictures"): runs.supervise(tiny/"unjudged", tiny, recipe="quick")
     assert not (tiny/"unjudged").exists()
