@@ -80,9 +80,8 @@ def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         held = parse_json(str(cell), f"{where}, {frame.index.name} {place}, {column}")
         if isinstance(held, list) and len(held) == 1: held = held[0]
         if not isinstance(held, dict):
-            raise InputError(
-                f"{where}, {frame.index.name} {place}: {column} does not hold one object of answers"
-            )
+            raise InputError(f"{where}, {frame.index.name} {place}: {column} does not hold one object of "
+                             "answers")
         row = {}
         for name, answer in held.items():
             if isinstance(answer, dict):
@@ -92,6 +91,7 @@ def _task_answers(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     more = pd.DataFrame(rows, frame.index)
     return pd.concat([frame.drop(columns=column), more.astype(object).where(more.notna(), "")], axis=1)
 
+# %% ../../nbs/data/150_rating_tables.ipynb #aaf8e415
 # a column for each possible answer -> one
 def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame:
     stems = {}
@@ -104,13 +104,13 @@ def _folded_choices(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         chosen = marks.eq("true")
         if (several := chosen.sum(axis=1) > 1).any():
             at = int(several.to_numpy().argmax())
-            raise InputError(
-                f"{where}, {frame.index.name} {frame.index[at]}: several answers in {stem}; one is needed"
-            )
+            raise InputError(f"{where}, {frame.index.name} {frame.index[at]}: several answers in {stem}; one "
+                             "is needed")
         named = [next((answers[c] for c in answers if row[c]), "") for row in chosen.to_dict("records")]
         frame = frame.drop(columns=[*answers]).assign(**{stem: named})
     return frame
 
+# %% ../../nbs/data/150_rating_tables.ipynb #dbae10ea
 def _numbered(frame: pd.DataFrame) -> dict[str, dict[int, str]]: # stem -> number -> column, of several each
     out = {}
     for column in frame:
@@ -121,9 +121,8 @@ def _numbered(frame: pd.DataFrame) -> dict[str, dict[int, str]]: # stem -> numbe
 # a row for each item
 def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
     stems = _numbered(frame)
-    of = {
-        ours: [s for s in stems if bare_heading(s) in HEADINGS[ours]] for ours in HEADINGS if ours != "rater"
-    }
+    of = {ours: [s for s in stems if bare_heading(s) in HEADINGS[ours]]
+          for ours in HEADINGS if ours != "rater"}
     key = next((of[ours][0] for ours in ("item", "system") if len(of[ours]) == 1), None)
     if key is None: return frame, ()
     numbers = set(stems[key])
@@ -131,18 +130,15 @@ def _unstacked_items(frame: pd.DataFrame, where: str) -> tuple[pd.DataFrame, tup
     asked = [s for s in same if s in of["score"]] or [s for s in same if str(s).lower().startswith("answer.")]
     if not asked: return frame, ()
     if len(asked) > 1:
-        raise InputError(
-            f"{where}: each row holds {len(numbers)} of {key}, and {few(asked, 4)} may each be their "
-            "ratings; keep the columns of one"
-        )
+        raise InputError(f"{where}: each row holds {len(numbers)} of {key}, and {few(asked, 4)} may each be "
+                         "their ratings; keep the columns of one")
     roles = {s: next((ours for ours in of if s in of[ours]), s) for s in same} | {asked[0]: "score"}
     shared = [c for c in frame if c not in {c for s in same for c in stems[s].values()}]
     parts = [frame[shared].assign(**{roles[s]: frame[stems[s][k]] for s in same}) for k in sorted(numbers)]
     whole = pd.concat(parts)
     whole.attrs = frame.attrs
-    return whole.rename_axis(frame.index.name), (
-        f"each row holds {len(numbers)} of {key}, rated in {asked[0]}",
-    )
+    note = f"each row holds {len(numbers)} of {key}, rated in {asked[0]}"
+    return whole.rename_axis(frame.index.name), (note,)
 
 # %% ../../nbs/data/150_rating_tables.ipynb #bc730b34
 _RATERS = re.compile(
@@ -168,6 +164,7 @@ def _asked_columns(frame: pd.DataFrame, score, where: str) -> list[str]: # that 
         raise InputError(f"{where}: no column {lost[0]!r}; it has {few(list(frame), 8)}")
     return list(dict.fromkeys(c for columns in found for c in columns))
 
+# %% ../../nbs/data/150_rating_tables.ipynb #e96de8f3
 def _rated(frame: pd.DataFrame, column: str, where: str, values) -> bool: # whether it can be read as ratings
     try: return rating_column(frame, column, where, values) is not None
     except InputError: return False
@@ -193,11 +190,9 @@ def _score_columns(frame: pd.DataFrame, found: Mapping, where: str,
     if columns and not words and "rater" in found and "system" not in found and not aspects and not counted:
         return columns, "system", others
     if columns:
-        raise InputError(
-            f"{where}: {few([*columns, *words], 6)} may each be the score; "
-            f"say which: score=\"{columns[0]}\", "
-            "or all of them and what they are: score=\"Answer.*\" and each=\"system\" or \"rater\""
-        )
+        raise InputError(f"{where}: {few([*columns, *words], 6)} may each be the score; say which: "
+                         f"score=\"{columns[0]}\", or all of them and what they are: score=\"Answer.*\" and "
+                         "each=\"system\" or \"rater\"")
     return [], None, []
 
 def _melted(frame: pd.DataFrame, columns: Sequence[str], each: str) -> pd.DataFrame:
@@ -240,10 +235,9 @@ _OURS = (*SCORE_COLUMNS, "output", "references", "source")
 _WANTED = ("item", "system", "rater", "score", "output", "references", "source")
 
 def _no_score(frame: pd.DataFrame, where: str) -> InputError:
-    return InputError(
-        f"{where}: no column 'score'; it has {few(list(frame), 8)}; say which it is: score=\"…\"; or "
-        "several, and what they are: score=\"Ann,Bo\" and each=\"rater\" or \"system\""
-    )
+    return InputError(f"{where}: no column 'score'; it has {few(list(frame), 8)}; say which it is: "
+                      "score=\"…\"; or several, and what they are: score=\"Ann,Bo\" and each=\"rater\" or "
+                      "\"system\"")
 
 # the frame with one column of scores, notes
 def _long_form(frame: pd.DataFrame, found: dict, score, each: str | None, where: str, values):
@@ -251,14 +245,11 @@ def _long_form(frame: pd.DataFrame, found: dict, score, each: str | None, where:
     else: columns, kind, others = _asked_columns(frame, score, where), None, []
     if not columns: raise _no_score(frame, where)
     notes = (f"left out, for they hold no ratings: {few(others, 6)}",) if others else ()
-    frame = rename_columns(
-        frame, {ours: theirs for ours, theirs in found.items() if theirs not in columns}, where
-    )
+    named = {ours: theirs for ours, theirs in found.items() if theirs not in columns}
+    frame = rename_columns(frame, named, where)
     if len(columns) == 1:
-        return rename_columns(frame, {"score": columns[0]}, where), (
-            *notes,
-            *told_columns({"score": columns[0]}),
-        )
+        only = {"score": columns[0]}
+        return rename_columns(frame, only, where), (*notes, *told_columns(only))
     kind = each or kind or ("rater" if "system" in found else "system" if "rater" in found else None)
     if kind is None or kind in found:
         raise InputError(f"{where}: {few(columns, 6)} are several columns of scores; say what they are: "
@@ -268,16 +259,13 @@ def _long_form(frame: pd.DataFrame, found: dict, score, each: str | None, where:
 # items and systems that are blank in some rows only
 def _check_names(frame: pd.DataFrame, where: str) -> None:
     for key in ("item", "system"):
-        blank = (
-            frame[key].map(lambda cell: isinstance(cell, str) and not cell.strip())
-            if key in frame
-            else pd.Series(dtype=bool)
-        )
-        if blank.any() and not blank.all():
-            raise InputError(
-                f"{where}, {frame.index.name or 'row'} {frame.index[blank.to_numpy().argmax()]}: no {key}"
-            )
+        if key not in frame: continue
+        blank = frame[key].map(lambda cell: isinstance(cell, str) and not cell.strip())
+        if not blank.any() or blank.all(): continue
+        at = frame.index[blank.to_numpy().argmax()]
+        raise InputError(f"{where}, {frame.index.name or 'row'} {at}: no {key}")
 
+# %% ../../nbs/data/150_rating_tables.ipynb #396e4486
 def judged_rows(
     frame: pd.DataFrame,           # a table as it is
     name: str, where: str,         # of the judgments; of the file, for messages
@@ -314,17 +302,16 @@ def judged_rows(
     numbers, read = rating_column(long, "score", where, values)
     rated = long.assign(score=numbers)[~np.isnan(numbers)]
     scores = standardize_table(rated, SCORE_COLUMNS, "score", ("item", "system", "rater"), where)
-    outputs = outputs_of(
-        rated.assign(**{c: text_column(rated, c, where) for c in ("item", "system") if c in rated}), where
-    )
-    beside, told = _metric_scores(
-        rename_columns(frame, {o: t for o, t in found.items() if t in frame}, where), named, where
-    )
+    names = {c: text_column(rated, c, where) for c in ("item", "system") if c in rated}
+    outputs = outputs_of(rated.assign(**names), where)
+    there = {ours: theirs for ours, theirs in found.items() if theirs in frame}
+    beside, told = _metric_scores(rename_columns(frame, there, where), named, where)
     people = [s for s in scores["system"].unique() if is_human(s)]
     told = (*told, f"{few(people)}: called as people are, and counted as systems") if people else told
     notes = (*left_out, *stacked, *told_columns(found, columns), *spread, *read, *told)
     return Judgments(name, scores, higher_is_better, outputs, beside, scale, notes)
 
+# %% ../../nbs/data/150_rating_tables.ipynb #63d3c7d0
 @judgment_format("table", cite="")
 def read_judgment_table(
     path: str | Path,
@@ -341,6 +328,5 @@ def read_judgment_table(
     if strange := [c for c in columns if c not in _OURS]:
         raise InputError(f"there is no column {strange[0]!r} to name; there are {', '.join(_OURS)}")
     frame = plain_cells(load_table(path), columns, path)
-    return judged_rows(
-        frame, table_name(path), str(path), higher_is_better, scale, values, each, metrics, **columns
-    )
+    return judged_rows(frame, table_name(path), str(path), higher_is_better, scale, values, each, metrics,
+                       **columns)

@@ -60,16 +60,12 @@ _LAYOUTS = [
 
 # %% ../../nbs/data/160_votes.ipynb #e2050f15
 _WORDS = {
-    1.0: "a 1 first left x model_a model_1 system_a system_1 output_1 output_a answer_a answer_1 "
-    "response_a response_1 "
-    "text_a text_1 summary_a summary_1 a>b b<a 1>2",
+    1.0: "a 1 first left x model_a model_1 system_a system_1 output_1 output_a answer_a answer_1 response_a "
+         "response_1 text_a text_1 summary_a summary_1 a>b b<a 1>2",
     0.0: "b 2 second right y model_b model_2 system_b system_2 output_2 output_b answer_b answer_2 "
-    "response_b response_2 "
-    "text_b text_2 summary_b summary_2 b>a a<b 2>1",
+         "response_b response_2 text_b text_2 summary_b summary_2 b>a a<b 2>1",
     0.5: "tie tied draw equal same both neither none_is_better no_preference tie(bothbad) tie_(bothbad) "
-    "both_bad "
-    "both_good equally_good a=b 1=2",
-}
+         "both_bad both_good equally_good a=b 1=2"}
 
 def _bare_vote(word: str) -> str: # a minus in front stays
     return re.sub(r"[\s_.()\[\]'\"]|(?<=\w)-(?=\w)", "", word).lower()
@@ -81,26 +77,20 @@ def _number_shares(votes: Sequence[str], where: str) -> list[float] | None: # of
     numbers = [float(v) for v in votes]
     odd = [v for v in numbers if v != 0 and not 1 <= v <= 2]
     if odd or 0 in numbers and not any(1 < v <= 2 for v in numbers):
-        raise InputError(
-            f"{where}: votes are {few(sorted(set(votes)), 4)}; say which number is the first and which the "
-            "second: values={\"0\": 1, \"1\": 0}"
-        )
+        raise InputError(f"{where}: votes are {few(sorted(set(votes)), 4)}; say which number is the first "
+                         "and which the second: values={\"0\": 1, \"1\": 0}")
     return [0.5 if v == 0 else 2 - v for v in numbers]
 
+# %% ../../nbs/data/160_votes.ipynb #0cd4279a
 # by names of systems
 def _named_shares(votes: Sequence[str], sides: Sequence[tuple[str, str]]) -> list[float] | None:
-    found = [
-        1.0
-        if v == a
-        else 0.0
-        if v == b
-        else _SHARES.get(_bare_vote(v))
-        if _SHARES.get(_bare_vote(v)) == 0.5
-        else None
-        for v, (a, b) in zip(votes, sides)
-    ]
+    def share(vote: str, first: str, second: str) -> float | None:
+        if vote in (first, second): return float(vote == first)
+        return 0.5 if _SHARES.get(_bare_vote(vote)) == 0.5 else None
+    found = [share(vote, *names) for vote, names in zip(votes, sides)]
     return None if None in found else found
 
+# %% ../../nbs/data/160_votes.ipynb #a8efca67
 def _vote_shares(
     votes: Sequence[str],
     sides: Sequence[tuple[str, str]] | None, # the systems of each vote, if they are known
@@ -120,10 +110,8 @@ def _vote_shares(
     words = [_SHARES.get(_bare_vote(v)) for v in votes]
     by_word = numbers if numbers is not None else None if None in words else words
     if by_name is not None and by_word is not None and by_name != by_word:
-        raise InputError(
-            f"{where}: votes such as {votes[0]!r:.60} are names of systems and of sides, and they differ; "
-            "say what they mean: values={\"a\": 1, \"b\": 0}"
-        )
+        raise InputError(f"{where}: votes such as {votes[0]!r:.60} are names of systems and of sides, and "
+                         "they differ; say what they mean: values={\"a\": 1, \"b\": 0}")
     found = by_name if by_name is not None else by_word
     if found is None:
         odd = next(v for v, share in zip(votes, words) if share is None)
@@ -151,37 +139,35 @@ def _item_names(frame: pd.DataFrame, where: str) -> tuple[list[str], tuple[str, 
     return [str(n) for n in numbers], (f"no column names the items: they are numbered in the order of "
                                        f"{prompt or 'the pairs'}",)
 
+# %% ../../nbs/data/160_votes.ipynb #8b1fc5a9
 def _texts(frame: pd.DataFrame, side: str) -> list[str]: # "" where there are none
     return [c if isinstance(c, str) else "" for c in frame[side]] if side in frame else [""]*len(frame)
 
+def _sides(frame: pd.DataFrame, where: str) -> list[tuple[str, str]] | None: # the systems of each vote
+    if CHOICE_SYSTEMS[0] not in frame: return None
+    return [*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]
+
 def _pairs(frame: pd.DataFrame, items: Sequence[str], shares: Sequence[float], where: str) -> pd.DataFrame:
-    systems = (
-        [[*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]]
-        if CHOICE_SYSTEMS[0] in frame
-        else []
-    )
-    sides = systems[0] if systems else [("", "")]*len(frame)
+    systems = _sides(frame, where)
+    sides = systems or [("", "")]*len(frame)
     references = list(frame["references"]) if "references" in frame else [()]*len(frame)
+    first_texts, second_texts = (_texts(frame, side) for side in ("first", "second"))
     counted = {}
-    for item, names, first, second, share, refs in zip(
-        items, sides, _texts(frame, "first"), _texts(frame, "second"), shares, references
-    ):
+    votes = zip(items, sides, first_texts, second_texts, shares, references)
+    for item, names, first, second, share, refs in votes:
         key, turned = (item, *names, first, second), (item, *names[::-1], second, first)
-        if turned in counted and key not in counted:
-            key, share = turned, 1 - share
+        if turned in counted and key not in counted: key, share = turned, 1 - share
         entry = counted.setdefault(key, [0.0, 0, 0, refs])
-        for k, more in enumerate((share, 1, share not in (0, 1))):
-            entry[k] += more
+        for k, more in enumerate((share, 1, share not in (0, 1))): entry[k] += more
     rows = [(*key, round(won, 9), n, ties, refs) for key, (won, n, ties, refs) in counted.items()]
-    table = pd.DataFrame(
-        rows,
-        columns=["group", *CHOICE_SYSTEMS, "first", "second", "votes_first", "votes", "ties", "references"],
-    )
+    columns = ["group", *CHOICE_SYSTEMS, "first", "second", "votes_first", "votes", "ties", "references"]
+    table = pd.DataFrame(rows, columns=columns)
     if not systems: table = table.drop(columns=[*CHOICE_SYSTEMS])
     several = table.groupby("group").cumcount() + 1
     alone = table.groupby("group")["group"].transform("size") == 1
     return table.assign(item=[g if one else f"{g}#{k}" for g, one, k in zip(table["group"], alone, several)])
 
+# %% ../../nbs/data/160_votes.ipynb #9855e20f
 def _voted_rows(
     frame: pd.DataFrame,           # a vote in each row
     name: str, where: str,         # of the choices; of the file, for messages
@@ -195,28 +181,19 @@ def _voted_rows(
     pairs = [pair for pair in (CHOICE_SYSTEMS, ("first", "second")) if set(pair) <= set(found)]
     if "vote" not in found or not pairs:
         lost = "vote" if "vote" not in found else "first"
-        raise InputError(
-            f"{where}: no column {lost!r}; it has {few(list(frame), 8)}; say which it is: {lost}=\"…\""
-        )
+        raise InputError(f"{where}: no column {lost!r}; it has {few(list(frame), 8)}; say which it is: "
+                         f"{lost}=\"…\"")
     frame = rename_columns(frame, found, where)
     votes = [unpacked_answer(cell) for cell in frame["vote"]]
     kept = np.array([not is_blank(v) for v in votes])
     if not kept.any(): raise InputError(f"{where}: {found['vote']} is blank in all rows")
-    blank = (
-        (f"{int((~kept).sum())} of {len(kept)} rows left out: {found['vote']} is blank",)
-        if not kept.all()
-        else ()
-    )
+    empty = int((~kept).sum())
+    blank = (f"{empty} of {len(kept)} rows left out: {found['vote']} is blank",) if empty else ()
     frame, votes = frame[kept], [str(v).strip() for v, there in zip(votes, kept) if there]
     items, numbered = _item_names(frame, where)
     if "turn" in frame and frame["turn"].nunique() > 1:
         items = [f"{item}, turn {turn}" for item, turn in zip(items, text_column(frame, "turn", where))]
-    sides = (
-        [*zip(*(text_column(frame, c, where) for c in CHOICE_SYSTEMS))]
-        if CHOICE_SYSTEMS[0] in frame
-        else None
-    )
-    shares = _vote_shares(votes, sides, values, f"{where}, {found['vote']}")
+    shares = _vote_shares(votes, _sides(frame, where), values, f"{where}, {found['vote']}")
     table = _pairs(frame, items, shares, where)
     tied, parts = sum(s == 0.5 for s in shares), sum(s not in (0, 0.5, 1) for s in shares)
     ties = (f"{tied} of {len(shares)} votes are ties, half a vote for each",) if tied else ()
@@ -226,17 +203,8 @@ def _voted_rows(
     return Choices(name, counted.table, notes)
 
 # %% ../../nbs/data/160_votes.ipynb #855720ff
-_COUNTS = (
-    "item",
-    "first",
-    "second",
-    "category",
-    "votes_first",
-    "votes",
-    "votes_second",
-    "references",
-    "group",
-)
+_COUNTS = ("item", "first", "second", "category", "votes_first", "votes", "votes_second", "references",
+           "group")
 
 @judgment_format("choices", {"first", "second", "votes_first"}, {"first", "second", "vote"}, *_LAYOUTS,
                  {"winner_model_a", "winner_model_b"}, cite="")
@@ -254,13 +222,8 @@ def read_choice_table(path: str | Path,
     single = "votes_first" in columns and not {"votes", "votes_second"} & have
     if single: columns = {**columns, "vote": columns["votes_first"]}
     if single or "votes_first" not in have:
-        return _voted_rows(
-            frame,
-            table_name(path),
-            str(path),
-            values,
-            **{o: t for o, t in columns.items() if o != "votes_first"},
-        )
+        named = {ours: theirs for ours, theirs in columns.items() if ours != "votes_first"}
+        return _voted_rows(frame, table_name(path), str(path), values, **named)
     if values: raise InputError(f"{path}: values are of words, and its votes are counted")
     return choice_table(rename_columns(frame, columns, str(path)), table_name(path), str(path))
 
@@ -293,6 +256,7 @@ def _annotated(path: Path) -> tuple[pd.DataFrame, set[str], set[str]]:
     frame = pd.DataFrame([row for _, row in rows], pd.Index([k for k, _ in rows], name="task"))
     return frame, set(controls), {c for c, kind in controls.items() if kind == "pairwise"}
 
+# %% ../../nbs/data/160_votes.ipynb #9e251b70
 @judgment_format("label-studio", {"data", "annotations"}, {"data", "completions"},
                  cite="Tkachenko et al. 2020")
 def read_label_studio(path: Path,
@@ -304,15 +268,13 @@ def read_label_studio(path: Path,
     "Ratings or votes from an export of Label Studio; raises InputError naming a task that is not understood."
     frame, controls, pairwise = _annotated(path)
     if aspect is None and len(controls) > 1:
-        raise InputError(
-            f"{path}: several answers, {few(sorted(controls), 6)}; say which: aspect=\"{min(controls)}\""
-        )
+        raise InputError(f"{path}: several answers, {few(sorted(controls), 6)}; say which: "
+                         f"aspect=\"{min(controls)}\"")
     aspect = aspect or next(iter(controls))
     if aspect not in controls:
         raise InputError(f"{path}: no answers in {aspect!r}; there are {few(sorted(controls), 6)}")
     frame = frame.drop(columns=[c for c in controls if c != aspect])
     if aspect in pairwise:
         return _voted_rows(frame, table_name(path), str(path), values, vote=aspect, **columns)
-    return judged_rows(
-        frame, table_name(path), str(path), higher_is_better, aspect, values, score=aspect, **columns
-    )
+    return judged_rows(frame, table_name(path), str(path), higher_is_better, aspect, values, score=aspect,
+                       **columns)
