@@ -27,7 +27,7 @@ from ..runs import per_scale
 from ..data.photos import Photo, even_weights, folder_photos, split_photos, cut_tiles
 from ..worlds.scenes import ColorTruth, color_truth, make_scenes, oracle_violation
 from ..encoders.cache import cache_folder, cached_tensors, tensors_sha256
-from ..encoders.weights import make_all
+from ..encoders.weights import make_all, resolve
 from ..invariants.invariant import chosen_weights, invariant_names, invariant_weight_names
 from ..invariants.edges import color_change
 from .improvement import BASE, SATURATION
@@ -292,7 +292,8 @@ class Colorization(StudyTask):
     def check(self) -> dict[str, bool]:
         s = self.plan.settings
         if s["model"] not in colorizers: raise unknown("colorizer", s["model"], colorizers.names())
-        make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
+        make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), lambda: self.recipe])
+        if s["model"] in self.plan.weights.named: resolve(self.plan.weights.named[s["model"]])
         if s["data"]: self.photos()
         return directions(_picture_metrics(self.plan),
                           {"outlines": True} | ({} if s["data"] else {"oracle": False}))

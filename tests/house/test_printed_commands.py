@@ -232,6 +232,23 @@ def finished_run(place: Path) -> None:
     assert cli(*words, cwd=place.parent).returncode == 0
 
 
+def study_of(model: str): # a finished study of colorizers, with the stored tables
+    def make(place: Path) -> None:
+        from invariant_metrics.runs import open_run, write_run
+        from invariant_metrics.studies.search import StudyResult
+        stored = ROOT/"nbs"/"results"/"colorization"
+        tables = {name: pd.read_parquet(stored/f"{name}.parquet") for name in ("results", "improvements", "safe_columns")}
+        settings = {"task": "colorization", "model": model, "data": None}
+        write_run(place, open_run(place, settings) | {"parts": {"training": {}}, "status": "finished"})
+        StudyResult(tables | {"validation": tables["results"]}, {}, {"settings": settings}).save(place/"training")
+    return make
+
+
+def imagenet(place: Path) -> None: # three pictures of fifty thousand
+    place.mkdir()
+    for k in (1, 2, 50_000): (place/f"ILSVRC2012_val_{k:08d}.JPEG").touch()
+
+
 def finished_probe(place: Path) -> None:
     words = ["probe", "captioning", "--metrics", "chrf", "--families", "object-replaced", "--scale", "quick", "--workers", 1, "--out", place]
     assert cli(*words, cwd=place.parent).returncode == 0
@@ -270,7 +287,7 @@ DATA = { # what an example names -> how it is made
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
-    "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
+    "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
     "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
     "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
     "domains.jsonl": lambda p: p.write_text("\n".join(json.dumps({"id": k, "references": v, "domain": PAIRS[k][1].split()[-1]}) for k, v in REFERENCES.items()))}
