@@ -121,12 +121,19 @@ def _divide_photos(photos: Sequence[Photo], seed: int,
     if any(len({p.cluster for p in parts[part]}) < n for part, n in _LEAST.items()): raise few
     return parts
 
-def _photos_by_part(settings: Mapping) -> dict[str, list[Photo]]: # settings of a study with data
-    "The user's photographs; those to test on are in their own folder if one is given."
+def _photos_by_part(plan: StudyPlan) -> dict[str, list[Photo]]:
+    """The user's photographs, of a large folder as many as there are tiles; those to test on are in their own
+    folder if one is given."""
+    settings = plan.settings
     def of(folder: str) -> list[Photo]:
         return folder_photos(folder, settings["recursive"], settings["regions"])
     test = of(settings["test_data"]) if settings["test_data"] else None
-    return _divide_photos(of(settings["data"]), settings["seed"], test)
+    parts = _divide_photos(of(settings["data"]), settings["seed"], test)
+    for part, photos in parts.items():
+        most = min(len(photos), getattr(plan.size, part))
+        drawn = rng(settings["seed"], "photographs", part).choice(len(photos), most, replace=False)
+        parts[part] = [photos[i] for i in sorted(drawn)]
+    return parts
 
 # %% ../../nbs/studies/030_colorizers.ipynb #39503db0
 def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[str, Pictures]:
@@ -134,7 +141,7 @@ def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict
     ones."""
     s = plan.settings
     size = plan.size
-    photos = _photos_by_part(s)
+    photos = _photos_by_part(plan)
     out = {}
     for part in parts:
         own = photos[part]
@@ -287,7 +294,7 @@ class Colorization(StudyTask):
         return super().weight_takers() | judges | frozen | {m: weight_names(m, encoder) for m in _ALWAYS}
 
     def photos(self) -> dict[str, list[Photo]]: # part -> photographs of the user
-        return _photos_by_part(self.plan.settings)
+        return _photos_by_part(self.plan)
 
     def check(self) -> dict[str, bool]:
         s = self.plan.settings

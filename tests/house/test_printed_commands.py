@@ -287,6 +287,7 @@ DATA = { # what an example names -> how it is made
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
+    "imagenet/train": lambda p: picture_folder(p, 6, 96, seed=4), 
     "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
     "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
     "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
@@ -297,7 +298,7 @@ REFUSED = { # beginning of a command -> what its one line says; here for want of
     "score fid,fdd,cmmd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
-    "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
+    "study colorization --parts training --model ddcolor --scale full": "device 'cuda' cannot be used here", "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
 
 
 def named(line: str) -> list[str]: # what of DATA an example names and does not write
