@@ -1,5 +1,6 @@
 "Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
 import atexit
+import ctypes
 import gc
 import os
 import pkgutil
@@ -38,8 +39,8 @@ def registries_as_they_were(registries):
 
 @pytest.fixture
 def shells(monkeypatch):
-    """What runs notebooks is let go; IPython would keep each with all its variables until the process ends.
-    It draws each figure once, on few pixels: a figure that cannot be drawn fails as it does on many."""
+    """What runs a notebook keeps none of its variables: much in IPython holds on to it until the process ends, and two hundred
+    of them would take five gigabytes. It draws each figure once, on few pixels: one that cannot be drawn fails as it does on many."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
     from nbdev import test as runner
     made, CaptureShell = [], runner.CaptureShell
@@ -48,8 +49,12 @@ def shells(monkeypatch):
         set_matplotlib_formats("png", dpi=20, bbox_inches=None)
         return made[-1]
     monkeypatch.setattr(runner, "CaptureShell", remembered)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"]) # IPython puts the notebook there
     yield made
-    for shell in made: atexit.unregister(shell.atexit_operations)
+    for shell in made:
+        atexit.unregister(shell.atexit_operations)
+        shell.user_ns.clear()
+    if sys.platform == "linux": ctypes.CDLL(None).malloc_trim(0) # else most of what is free stays with the process
 
 
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
