@@ -1,6 +1,5 @@
 "Every notebook runs from top to bottom, without network; cells marked `slow` or `cuda` are left to those who ask for them."
 import atexit
-import ctypes
 import gc
 import os
 import pkgutil
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import invariant_metrics
-from conftest import open_registries
+from conftest import give_memory_back, open_registries
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
@@ -54,7 +53,7 @@ def shells(monkeypatch):
     for shell in made:
         atexit.unregister(shell.atexit_operations)
         shell.user_ns.clear()
-    if sys.platform == "linux": ctypes.CDLL(None).malloc_trim(0) # else most of what is free stays with the process
+    give_memory_back()
 
 
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
