@@ -3,6 +3,7 @@ import atexit
 import gc
 import os
 import pkgutil
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -37,9 +38,10 @@ def registries_as_they_were(registries):
 
 
 @pytest.fixture
-def shells(monkeypatch):
-    """What runs a notebook keeps none of its variables: much in IPython holds on to it until the process ends, and two hundred
-    of them would take five gigabytes. It draws each figure once, on few pixels: one that cannot be drawn fails as it does on many."""
+def shells(monkeypatch, request):
+    """Of a notebook's variables those of its module alone stay, since a command that it has put on the application may be called
+    again; IPython holds on to all of them until the process ends, and those of two hundred notebooks take five gigabytes.
+    Each figure is drawn once, on few pixels: one that cannot be drawn fails as it does on many."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
     from nbdev import test as runner
     made, CaptureShell = [], runner.CaptureShell
@@ -52,8 +54,14 @@ def shells(monkeypatch):
     yield made
     for shell in made:
         atexit.unregister(shell.atexit_operations)
-        shell.user_ns.clear()
+        for name in shell.user_ns.keys() - exported(request.node.callspec.params["path"]): del shell.user_ns[name]
     give_memory_back()
+
+
+def exported(path: Path) -> set[str]:
+    "The names that the notebook's module has."
+    module = re.search(r"default_exp ([\w.]+)", path.read_text(encoding="utf-8"))
+    return {*vars(import_module(f"invariant_metrics.{module[1]}"))} if module else set()
 
 
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
