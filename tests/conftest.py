@@ -1,6 +1,8 @@
 "What all tests share: one way to draw examples, things that are made once, and two ways to run a part of the tests."
 import ast
+import ctypes
 import gc
+import hashlib
 import multiprocessing
 import os
 import pkgutil
@@ -64,11 +66,31 @@ def one_server():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def hashed_once():
+    "A large file, such as a network that a package brings, is hashed once as long as it stays as it is; the package does so at every load."
+    known, real = {}, hashlib.file_digest
+    def remembered(file, digest, /, **options):
+        about = os.stat(file.fileno()) if hasattr(file, "fileno") else None
+        if about is None or about.st_size < 2**22: return real(file, digest, **options)
+        key = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns, digest)
+        if key not in known: known[key] = real(file, digest, **options)
+        return known[key].copy()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hashlib, "file_digest", remembered)
+        yield
+
+
 def open_registries() -> list:
     "Those of all modules that are imported by now."
     found = [value for name, module in list(sys.modules.items()) if name.startswith("invariant_metrics.")
              for value in list(vars(module).values()) if hasattr(type(value), "_open_room")]
     return list({id(registry): registry for registry in found}.values())
+
+
+def give_memory_back() -> None:
+    "What is free leaves the process; else much of it stays for good, a little more with every file."
+    if sys.platform == "linux": ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,6 +104,7 @@ def only_registered_here():
         new = set(registry.entries) - before.get(id(registry), set())
         for name in new:
             if not str(getattr(registry.entries[name], "__module__", "")).startswith("invariant_metrics."): del registry.entries[name]
+    give_memory_back()
 
 
 def pytest_collection(session):

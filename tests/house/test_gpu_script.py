@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -36,6 +38,9 @@ def test_every_finding_runs_and_a_second_run_adds_what_is_missing(tmp_path):
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl") if path.name != "rates.jsonl"} == {k: v for k, v in before.items() if k != "rates.jsonl"}
 
 
-def test_a_name_that_does_not_exist_is_refused(tmp_path):
-    done = run(tmp_path, "--only", "speed")
-    assert done.returncode == 2 and "no finding speed" in done.stderr
+def test_a_name_that_does_not_exist_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", [str(ROOT/"benchmarks"), *sys.path])
+    monkeypatch.setattr(sys, "argv", ["gpu.py", "--dry", "--out", str(tmp_path), "--only", "speed"])
+    from gpu import main
+    with pytest.raises(SystemExit) as ended: main()
+    assert ended.value.code == 2 and "no finding speed" in capsys.readouterr().err and not [*tmp_path.iterdir()]

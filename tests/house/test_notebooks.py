@@ -3,6 +3,7 @@ import atexit
 import gc
 import os
 import pkgutil
+import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import invariant_metrics
-from conftest import open_registries
+from conftest import give_memory_back, open_registries
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted(p for p in (ROOT/"nbs").rglob("*.ipynb")
@@ -46,9 +47,10 @@ def environment_as_it_was():
 
 
 @pytest.fixture
-def shells(monkeypatch):
-    """What runs notebooks is let go; IPython would keep each with all its variables until the process ends.
-    It draws each figure once, on few pixels: a figure that cannot be drawn fails as it does on many."""
+def shells(monkeypatch, request):
+    """Of a notebook's variables those of its module alone stay, since a command that it has put on the application may be called
+    again; IPython holds on to all of them until the process ends, and those of two hundred notebooks take five gigabytes.
+    Each figure is drawn once, on few pixels: one that cannot be drawn fails as it does on many."""
     from matplotlib_inline.backend_inline import set_matplotlib_formats
     from nbdev import test as runner
     made, CaptureShell = [], runner.CaptureShell
@@ -57,8 +59,19 @@ def shells(monkeypatch):
         set_matplotlib_formats("png", dpi=20, bbox_inches=None)
         return made[-1]
     monkeypatch.setattr(runner, "CaptureShell", remembered)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"]) # IPython puts the notebook there
     yield made
-    for shell in made: atexit.unregister(shell.atexit_operations)
+    for shell in made:
+        atexit.unregister(shell.atexit_operations)
+        for name in shell.user_ns.keys() - exported(request.node.callspec.params["path"]): del shell.user_ns[name]
+    give_memory_back()
+
+
+def exported(path: Path) -> set[str]:
+    "The names that the notebook's module has."
+    named = re.search(r"default_exp ([\w.]+)", path.read_text(encoding="utf-8"))
+    module = sys.modules.get(f"invariant_metrics.{named[1]}") if named else None # a template names one that is not there
+    return {*vars(module)} if module else set()
 
 
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
