@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['ENDINGS', 'FORMATS', 'ImageReading', 'Photo', 'conversions', 'Pixels', 'decode', 'to_rgb', 'open_image',
            'read_pixels', 'read_photo', 'check_white', 'reading_choices', 'reading_notes', 'small_picture',
-           'packaged_photos', 'image_paths', 'ZipMember', 'zip_pictures', 'folder_photos', 'split_photos', 'shrink',
-           'found_regions', 'label_maps', 'given_regions', 'even_weights', 'Tiles', 'cut_tiles']
+           'packaged_photos', 'image_paths', 'ZipMember', 'zip_pictures', 'listed_paths', 'folder_photos',
+           'split_photos', 'shrink', 'found_regions', 'label_maps', 'given_regions', 'even_weights', 'Tiles',
+           'cut_tiles']
 
 # %% ../../nbs/data/000_photos.ipynb #d9043533
 import glob
@@ -411,16 +412,35 @@ def zip_pictures(path: str | Path,        # a .zip file
                          "--recursive")
     raise InputError(f"no photographs in {path} ({len(seen)} files); formats: {' '.join(ENDINGS)}")
 
+# %% ../../nbs/data/000_photos.ipynb #9e7fff3e
+def listed_paths(path: str | Path,  # text file with a path in each line, relative to its folder
+                ) -> list[Path]:    # sorted
+    "The files that a list names; raises InputError naming the first that is missing, twice, or elsewhere."
+    path = Path(path)
+    try: lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a list of photographs: {error}") from error
+    names = [line.strip() for line in lines if line.strip()]
+    if not names: raise InputError(f"{path} lists no photographs; give one path a line")
+    for name, times in Counter(names).items():
+        if times > 1: raise InputError(f"{path} lists {name} {times} times")
+        if Path(name).is_absolute() or ".." in Path(name).parts:
+            raise InputError(f"{path} lists {name}, which is not in its folder; give paths beneath it")
+        if not (path.parent/name).is_file(): raise InputError(f"{path} lists {name}, which is not there")
+    return sorted(path.parent/name for name in names)
+
 # %% ../../nbs/data/000_photos.ipynb #d65fe8d2
-def folder_photos(path: str | Path,                 # folder of photographs
+def folder_photos(path: str | Path,                 # folder of photographs, or a list as of `listed_paths`
                   recursive: bool=False,            # also the folders beneath it
                   regions: str | Path | None=None,  # a folder of label maps, whose files are not photographs
                   reading: ImageReading=ImageReading(), # what is chosen where files leave it open
                  ) -> list[Photo]:                  # sorted by path; each is its own cluster
     "The photographs of a folder, not yet decoded; raises InputError naming every file that cannot be read."
     photos, broken = [], []
-    for file in progress(image_paths(path, recursive, regions), desc="looking at photographs"):
-        name = file.relative_to(path).as_posix()
+    listed = Path(path).suffix == ".txt"
+    files = listed_paths(path) if listed else image_paths(path, recursive, regions)
+    for file in progress(files, desc="looking at photographs"):
+        name = file.relative_to(Path(path).parent if listed else path).as_posix()
         try: found = read_pixels(file, reading, quick=True)
         except InputError as error: broken.append(str(error))
         else: photos.append(Photo(name, name, file, None, ", ".join(found.byte_changes), found.brightest,

@@ -134,9 +134,9 @@ def study(
     # one part, or both with a comma; default both
     *, parts: Sequence[Literal["probe", "training"]] = _STUDY_PARTS,
     out: str | Path | None = None,         # run folder; default runs/TASK
-    # your own data: a folder of photographs, parallel text, or captions with images
+    # your own data: photographs (a folder, or a list of paths), parallel text, or captions with images
     data: str | Path | None = None,
-    # colorization: photographs to test on, in a folder of their own; default a share of the data
+    # colorization: photographs to test on, a folder or a list of paths; default a share of the data
     test_data: str | Path | None = None,
     # name of its texts, or of its ids, in files that call them otherwise, or SIDE=NAME
     field: Sequence[str] = (),
@@ -183,8 +183,10 @@ def study(
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
     if test_data and not data: raise InputError("--test-data are tested beside --data; give what to train on")
     if not (texts and trained and data): given.refuse("without texts of your own to train on", "field", "key")
-    identity = data_identity(data, recursive or texts, files=texts)
-    if test_data: identity = digest([identity, data_identity(test_data, recursive)])
+    def known(place: str | Path | None) -> str | None:
+        return data_identity(place, recursive or texts, files=texts or Path(place or "").suffix == ".txt")
+    identity = known(data)
+    if test_data: identity = digest([identity, known(test_data)])
     chosen = chosen_record(WeightChoice.of(weights))
     settings = dict(task=task, data=data and str(Path(data).resolve()), data_identity=identity,
                     recursive=recursive, test_data=test_data and str(Path(test_data).resolve()),

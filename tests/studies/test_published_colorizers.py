@@ -123,3 +123,21 @@ def test_two_studies_of_one_network_and_folders_of_other_things_are_refused(tmp_
     with pytest.raises(InputError, match="holds no run"): compare_networks([tmp_path])
     (tmp_path/"run.json").write_text(json.dumps({"schema": 1, "digest": "", "settings": {"task": "translation"}, "parts": {"training": {}}}))
     with pytest.raises(InputError, match="no finished training part of a study of colorizers"): compare_networks([tmp_path])
+
+
+def test_published_splits_are_lists_and_the_test_set_has_a_folder_of_its_own(tmp_path):
+    from PIL import Image
+    import numpy as np
+    draw = np.random.default_rng(0)
+    for part, n in (("train", 8), ("val", 3)):
+        (tmp_path/part).mkdir()
+        for k in range(n): Image.fromarray(draw.integers(0, 256, (48, 48, 3), dtype=np.uint8)).save(tmp_path/part/f"{k}.png")
+    (tmp_path/"train.txt").write_text("".join(f"train/{k}.png\n" for k in range(6)))
+    settings = {"task": "colorization", "data": str(tmp_path/"train.txt"), "test_data": str(tmp_path/"val")}
+    photos = Colorization(make_plan(settings, TINY)).photos()
+    assert {part: len(found) for part, found in photos.items()} == {"train": 4, "validation": 2, "test": 3}
+    assert {p.name for p in photos["train"]} | {p.name for p in photos["validation"]} == {f"train/{k}.png" for k in range(6)}
+    few = Colorization(make_plan(settings, StudySize(32, 3, 1, 2, 4, 4, 4, 10))).photos() # fewer tiles than photographs
+    assert {part: len(found) for part, found in few.items()} == {"train": 3, "validation": 1, "test": 2}
+    wrong = cli("study", "colorization", "--data", tmp_path/"absent.txt", "--out", "a", cwd=tmp_path)
+    assert wrong.returncode == 2 and "absent.txt" in wrong.stderr
