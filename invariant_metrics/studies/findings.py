@@ -35,7 +35,9 @@ def _gray_pleases(gains: pd.DataFrame) -> bool: # surely more than any trained s
     return all(gains.at[("gray", judge), "ci_low"] > max(gains.at[(s, judge), "improvement"] for s in real)
                for judge in _JUDGES)
 
-def _saturation_lowers(gains: pd.DataFrame) -> bool: return gains.at[(SATURATION, "fd"), "ci_low"] > 0
+def _saturation_lowers(gains: pd.DataFrame) -> bool: # more of it, not less
+    row = gains.loc[(SATURATION, "fd")]
+    return row["alpha"] > 1 and row["ci_low"] > 0
 
 def _random_lowers(gains: pd.DataFrame) -> bool: # at least as much as the real network
     return gains.at[(_RANDOM, "fd"), "improvement"] >= gains.at[("+segmentation", "fd"), "improvement"]
@@ -51,13 +53,13 @@ def _edges_part(gains: pd.DataFrame) -> bool: # the distance surely falls, the o
 
 FINDINGS = (
     Finding("gray pleases both judges more than any trained system", "gray", _JUDGES[0], _gray_pleases),
-    Finding("saturation alone lowers the Fréchet distance", SATURATION, "fd", _saturation_lowers),
+    Finding("more saturation alone lowers the Fréchet distance", SATURATION, "fd", _saturation_lowers),
     Finding("a random network lowers it as much as segmentation", _RANDOM, "fd", _random_lowers),
     Finding("the oracle sees what invariants teach", "+segmentation+depth", "oracle", _oracle_sees),
     Finding("edges lower the distance and displease the oracle", "+edges", "oracle", _edges_part))
 
 # %% ../../nbs/studies/120_findings.ipynb #6c1a9282
-FINDING_COLUMNS = ("finding", "model", "system", "metric", "gain", "ci_low", "ci_high", "holds")
+FINDING_COLUMNS = ("finding", "model", "system", "metric", "at", "gain", "ci_low", "ci_high", "holds")
 
 def study_findings(improvements: pd.DataFrame, # of a study of colorizers on scenes
                    model: str,                 # its network
@@ -73,7 +75,7 @@ def study_findings(improvements: pd.DataFrame, # of a study of colorizers on sce
         except KeyError: # a system that was not trained
             shown, holds = {}, None
         rows.append((finding.name, model, finding.system, finding.metric,
-                     shown.get("improvement"), shown.get("ci_low"), shown.get("ci_high"), holds))
+                     shown.get("alpha"), shown.get("improvement"), shown.get("ci_low"), shown.get("ci_high"), holds))
     return pd.DataFrame(rows, columns=list(FINDING_COLUMNS)).astype({"holds": "boolean"})
 
 # %% ../../nbs/studies/120_findings.ipynb #cdf2eeb8

@@ -112,10 +112,12 @@ def test_findings_by_hand():
     rows = [("gray", "violation-segmentation-judge", .20, .15, .25), ("gray", "violation-depth-judge", .2, .15, .25), ("saturation", "fd", .02, -.01, .05),
             ("+segmentation", "violation-segmentation-judge", .1, .05, .15), ("+segmentation", "violation-depth-judge", .16, .1, .2),
             ("+segmentation", "fd", .01, 0, .02), ("+segmentation-random", "fd", .03, 0, .06)]
-    table = pd.DataFrame([(*r, "selected") for r in rows], columns=["system", "metric", "improvement", "ci_low", "ci_high", "reading"])
+    table = pd.DataFrame([(*r, 1.5, "selected") for r in rows], columns=["system", "metric", "improvement", "ci_low", "ci_high", "alpha", "reading"])
     found = study_findings(table, "by-hand")
     assert found["holds"].tolist()[:3] == [False, False, True] # .15 is not above .16; -.01 is below 0; .03 above .01
     assert found["holds"].isna().tolist() == [False, False, False, True, True] and found["gain"][0] == .2
+    paler = table.assign(alpha=.7, ci_low=table["ci_low"] + .05)
+    assert not study_findings(paler, "by-hand")["holds"][1] and study_findings(paler.assign(alpha=1.5), "by-hand")["holds"][1] # less color is not more
     assert findings_answers(found)[1] == f"{FINDINGS[1].name}: holds in 0 of 1 (not by-hand)"
 
 
