@@ -147,7 +147,8 @@ _KERAS_LAYER = re.compile(r"(block\d+_conv|conv2d|dense|batch_normalization)(?:_
 _KERAS_TENSORS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias",
                   "moving_mean": "running_mean", "moving_variance": "running_var"}
 
-def _keras_layers(file) -> dict[tuple[str, int], dict[str, Tensor]]: # (kind, number) -> torch's name -> tensor
+# (kind, number) -> torch's name -> tensor
+def _keras_layers(file) -> dict[tuple[str, int], dict[str, Tensor]]:
     "The layers of an open Keras file of weights, or of a whole model without its optimizer."
     layers: dict = {}
     def visit(path, entry):
@@ -177,7 +178,7 @@ def _keras_order(network: ChromaGAN) -> dict[str, list[str]]: # kind of layer ->
                       for i in range(len(getattr(network, part)))]}
 
 def _from_keras(layers: Mapping, network: ChromaGAN) -> dict[str, Tensor]: # our names -> tensors
-    "The tensors of Keras layers under our names; raises InputError if the layers are not those of a ChromaGAN."
+    "The tensors of Keras layers under our names; raises InputError if they are not those of a ChromaGAN."
     state = {}
     for kind, ours in _keras_order(network).items():
         theirs = [key for key in sorted(layers) if key[0].startswith(kind)]

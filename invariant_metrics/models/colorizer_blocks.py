@@ -139,8 +139,8 @@ class _PlaceAttention(nn.Module):
 class PatchCritic(nn.Module):
     """The critic of DDColor and ColorFormer: logits of the patches of a picture, positive for real; raises
     InputError on pictures that are too small, as published on sides under 64."""
-    def __init__(self, channels: int = 64, # of the first layer; each further halving of the sides doubles them
-                 halvings: int = 3):       # further ones
+    def __init__(self, channels: int = 64, # of the first layer; each further halving doubles them
+                 halvings: int = 3):       # further ones of the sides
         super().__init__()
         self.least = 8*2**halvings         # pixels a side
         def layer(*conv, **options): return nn.Sequential(SpectralConv2d(*conv, **options), nn.ReLU())

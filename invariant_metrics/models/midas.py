@@ -21,7 +21,7 @@ from .picture_decoders import fill_network
 class MiDaSConfig:
     "Which MiDaS 2.1; by default the large one. The fields after `features` are of its ResNeXt alone."
     small: bool = False
-    features: int = 256                             # channels of the finest map of the decoder; 64 in the small one
+    features: int = 256                             # channels of the decoder's finest map; small: 64
     depths: tuple[int, int, int, int] = (3, 4, 23, 3)
     groups: int = 32
     group_width: int = 8
@@ -115,7 +115,8 @@ def read_midas(tensors: Mapping[str, Tensor]) -> MiDaS: # of a checkpoint, with 
         raise InputError("no MiDaS 2.1: expected the tensors of midas_v21_384.pt or midas_v21_small_256.pt; "
                          "a DPT network opens from its folder of transformers")
     small = "scratch.refinenet1.out_conv.weight" in tensors
-    config = MiDaSConfig(small, first.shape[1]) if small else MiDaSConfig(False, first.shape[1], *_sizes(tensors))
+    more = () if small else _sizes(tensors)
+    config = MiDaSConfig(small, first.shape[1], *more)
     with torch.device("meta"): network = MiDaS(config)
     counts = {name: torch.tensor(0) for name in network.state_dict() if name.endswith("num_batches_tracked")}
     return fill_network(network, counts | dict(tensors), "MiDaS 2.1")
@@ -124,5 +125,6 @@ def _sizes(tensors: Mapping[str, Tensor]) -> tuple: # depths, groups and width o
     stages = [f"pretrained.layer{i}.{'4.' if i == 1 else ''}" for i in (1, 2, 3, 4)]
     depths = tuple(len({name[len(stage):].split(".")[0] for name in tensors if name.startswith(stage)
                         and name.endswith("conv1.weight")}) for stage in stages)
-    inner = tensors.get(f"{stages[0]}0.conv2.weight", torch.zeros(64, 64)).shape # (groups · width, width, 3, 3)
+    # (groups · width, width, 3, 3)
+    inner = tensors.get(f"{stages[0]}0.conv2.weight", torch.zeros(64, 64)).shape
     return depths, inner[0]//inner[1], inner[1]

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..core import InputError, few
+from ..files import word_table
 from .picture_decoders import fill_network
 
 # %% ../../nbs/models/090_san.ipynb #41662f10
@@ -212,8 +213,8 @@ class SAN(nn.Module):
         self.ov_classifier = _Words(config)
 
     def queries(self, rgb: Tensor,           # (N, 3, H, W) in [0, 255], sides divisible by 32
-               ) -> tuple[Tensor, Tensor]:   # logits of classes and nothing (N, Q, C + 1), masks (N, Q, H/16, W/16)
-        "What each query stands for, and where."
+               ) -> tuple[Tensor, Tensor]:   # logits (N, Q, C + 1), masks (N, Q, H/16, W/16)
+        "What each query stands for (the classes, then nothing), and where."
         mean, std = (255*rgb.new_tensor(values).view(3, 1, 1) for values in _CLIP_STATS)
         x = (rgb - mean)/std
         tokens, size = self.clip_visual_extractor(F.interpolate(x, scale_factor=.5, mode="bilinear"))
@@ -229,28 +230,12 @@ class SAN(nn.Module):
         return torch.einsum("nqc,nqhw->nchw", classes.softmax(-1)[..., :-1], masks.sigmoid())
 
 # %% ../../nbs/models/090_san.ipynb #1893e654
-COCO_STUFF = tuple("""person, bicycle, car, motorcycle, airplane, bus, train, truck, boat, traffic light, fire hydrant,
-stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, zebra, giraffe, backpack, umbrella,
-handbag, tie, suitcase, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, surfboard,
-tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, broccoli, carrot,
-hot dog, pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv, laptop, mouse, remote, keyboard,
-cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, teddy bear, hair drier,
-toothbrush, banner, blanket, branch, bridge, building-other, bush, cabinet, cage, cardboard, carpet, ceiling-other,
-ceiling-tile, cloth, clothes, clouds, counter, cupboard, curtain, desk-stuff, dirt, door-stuff, fence, floor-marble,
-floor-other, floor-stone, floor-tile, floor-wood, flower, fog, food-other, fruit, furniture-other, grass, gravel,
-ground-other, hill, house, leaves, light, mat, metal, mirror-stuff, moss, mountain, mud, napkin, net, paper, pavement,
-pillow, plant-other, plastic, platform, playingfield, railing, railroad, river, road, rock, roof, rug, salad, sand, sea,
-shelf, sky-other, skyscraper, snow, solid-other, stairs, stone, straw, structural-other, table, tent, textile-other,
-towel, tree, vegetable, wall-brick, wall-concrete, wall-other, wall-panel, wall-stone, wall-tile, wall-wood, water-other,
-waterdrops, window-blind, window-other, wood""".replace("\n", " ").split(", ")) # classes of COCO-Stuff, in SAN's order
-
-_PROMPTS = ("a photo of a {}.", "This is a photo of a {}", "There is a {} in the scene", "There is the {} in the scene",
-            "a photo of a {} in the scene", *(f"a photo of a {size} {{}}." for size in ("small", "medium", "large")),
-            *(f"This is a photo of a {size} {{}}." for size in ("small", "medium", "large")),
-            *(f"There is a {size} {{}} in the scene." for size in ("small", "medium", "large"))) # of ViLD
+COCO_STUFF = tuple(name for name, in word_table("coco-stuff", "class")) # classes, in SAN's order
+_PROMPTS = tuple(prompt for prompt, in word_table("vild-prompts", "prompt")) # of ViLD (Gu et al. 2022)
 
 _TEXT = "ov_classifier."
-_TEXT_SIDE = ("token_embedding.", "positional_embedding", "transformer.", "ln_final.", "text_projection", "attn_mask")
+_TEXT_SIDE = ("token_embedding.", "positional_embedding", "transformer.", "ln_final.", "text_projection",
+              "attn_mask")
 
 @torch.no_grad()
 def _word_vectors(tensors: Mapping[str, Tensor], # CLIP's text side, without "ov_classifier."
@@ -282,12 +267,15 @@ def read_san(tensors: Mapping[str, Tensor],              # of a checkpoint
     """A SAN, sizes read off its tensors; raises InputError on files of something else, and on a SAN without
     its CLIP."""
     tensors = dict(tensors.get("model", tensors))
-    needed = {"side network": "side_adapter_network.query_embed", "CLIP": "clip_visual_extractor.conv1.weight",
+    needed = {"side network": "side_adapter_network.query_embed",
+              "CLIP": "clip_visual_extractor.conv1.weight",
               "CLIP's last layers": "clip_rec_head.proj", "vector of nothing": f"{_TEXT}bg_embed"}
     lost = [what for what, name in needed.items() if name not in tensors]
-    if lost: raise InputError(f"no whole SAN: the file has no {few(lost, 4)}; expected one like san_vit_b_16.pth")
+    if lost:
+        raise InputError(f"no whole SAN: the file has no {few(lost, 4)}; expected one like san_vit_b_16.pth")
     words = f"{_TEXT}text_embeddings"
-    text = {name.removeprefix(_TEXT): value.float() for name, value in tensors.items() if name.startswith(_TEXT)}
+    text = {name.removeprefix(_TEXT): value.float() for name, value in tensors.items()
+            if name.startswith(_TEXT)}
     if words not in tensors:
         if "text_projection" not in text:
             raise InputError("no whole SAN: the file has neither CLIP's text side nor vectors of its classes "
@@ -300,7 +288,8 @@ def read_san(tensors: Mapping[str, Tensor],              # of a checkpoint
     return fill_network(network, state, "SAN")
 
 def _san_config(state: Mapping[str, Tensor]) -> SANConfig: # raises InputError on a tensor that is missing
-    def count(start): return len({name[len(start):].split(".")[0] for name in state if name.startswith(start)})
+    def count(start: str) -> int: # numbered parts whose names begin so
+        return len({name[len(start):].split(".")[0] for name in state if name.startswith(start)})
     side, clip, end = "side_adapter_network.", "clip_visual_extractor.", "clip_rec_head."
     try:
         _, queries, width = state[f"{side}query_embed"].shape
@@ -310,8 +299,8 @@ def _san_config(state: Mapping[str, Tensor]) -> SANConfig: # raises InputError o
         clip_width, _, patch, _ = state[f"{clip}conv1.weight"].shape
         clip_places = len(state[f"{clip}positional_embedding"]) - 1
     except KeyError as error: raise InputError(f"no SAN: {error.args[0]} is missing") from error
-    return SANConfig(width=width, depth=count(f"{side}vit_model.blocks."), grid=round(places**.5), queries=queries,
-                     decoder=decoder, fused=count(f"{side}fusion_layers."), patch=patch, clip_width=clip_width,
-                     clip_heads=heads, clip_grid=round(clip_places**.5), shared=count(f"{clip}resblocks."),
-                     rest=count(f"{end}resblocks."), embed=state[f"{end}proj"].shape[1],
-                     classes=len(state[f"{_TEXT}text_embeddings"]))
+    return SANConfig(width=width, depth=count(f"{side}vit_model.blocks."), grid=round(places**.5),
+                     queries=queries, decoder=decoder, fused=count(f"{side}fusion_layers."), patch=patch,
+                     clip_width=clip_width, clip_heads=heads, clip_grid=round(clip_places**.5),
+                     shared=count(f"{clip}resblocks."), rest=count(f"{end}resblocks."),
+                     embed=state[f"{end}proj"].shape[1], classes=len(state[f"{_TEXT}text_embeddings"]))
