@@ -28,28 +28,38 @@ class Finding:
     name: str
     system: str                            # whose gain is shown
     metric: str                            # by which
-    holds: Callable[[pd.DataFrame], bool]  # gains by (system, metric) -> whether it is so
+    verdict: Callable[[pd.DataFrame], str] # gains by (system, metric) -> "yes", "no" or "not shown"
 
-def _gray_pleases(gains: pd.DataFrame) -> bool: # surely more than any trained system, before both judges
+def _verdict(yes: bool, no: bool) -> str: return "yes" if yes else "no" if no else "not shown"
+
+def _gray_pleases(gains: pd.DataFrame) -> str: # more than any trained system, before both judges
     real = [s for s in _REAL if (s, _JUDGES[0]) in gains.index]
-    return all(gains.at[("gray", judge), "ci_low"] > max(gains.at[(s, judge), "improvement"] for s in real)
-               for judge in _JUDGES)
+    rows = [gains.loc[("gray", judge)] for judge in _JUDGES]
+    bars = [max(gains.at[(s, judge), "improvement"] for s in real) for judge in _JUDGES]
+    return _verdict(all(row["ci_low"] > bar for row, bar in zip(rows, bars)),
+                    any(row["ci_high"] < bar for row, bar in zip(rows, bars)))
 
-def _saturation_lowers(gains: pd.DataFrame) -> bool: # more of it, not less
+def _saturation_lowers(gains: pd.DataFrame) -> str: # more of it, not less
     row = gains.loc[(SATURATION, "fd")]
-    return row["alpha"] > 1 and row["ci_low"] > 0
+    more = row["alpha"] > 1
+    return _verdict(more and row["ci_low"] > 0, not more and row["ci_low"] > 0 or row["ci_high"] < 0)
 
-def _random_lowers(gains: pd.DataFrame) -> bool: # at least as much as the real network
-    return gains.at[(_RANDOM, "fd"), "improvement"] >= gains.at[("+segmentation", "fd"), "improvement"]
+def _random_lowers(gains: pd.DataFrame) -> str: # and at least as much as the real network
+    row = gains.loc[(_RANDOM, "fd")]
+    bar = gains.at[("+segmentation", "fd"), "improvement"]
+    return _verdict(row["ci_low"] > 0 and row["improvement"] >= bar, row["ci_high"] < max(bar, 0))
 
-def _oracle_sees(gains: pd.DataFrame) -> bool: # each trained system surely, and more than no knowledge gains
+def _oracle_sees(gains: pd.DataFrame) -> str: # each trained system, and more than what knows nothing
     empty = [SATURATION, "blurred-color", "constant-color", "gray", _RANDOM]
-    bar = max(gains.at[(s, "oracle"), "improvement"] for s in empty)
+    bar = max(0.0, *(gains.at[(s, "oracle"), "improvement"] for s in empty))
     found = gains.loc[[(s, "oracle") for s in _REAL]]
-    return bool((found["ci_low"] > 0).all() and (found["improvement"] > bar).all())
+    above = (found["ci_low"] > 0) & (found["improvement"] > bar)
+    return _verdict(bool(above.all()), bool((found["ci_high"] < bar).any()))
 
-def _edges_part(gains: pd.DataFrame) -> bool: # the distance surely falls, the oracle surely objects
-    return gains.at[("+edges", "fd"), "ci_low"] > 0 and gains.at[("+edges", "oracle"), "ci_high"] < 0
+def _edges_part(gains: pd.DataFrame) -> str: # the distance falls, the oracle objects
+    distance, oracle = gains.loc[("+edges", "fd")], gains.loc[("+edges", "oracle")]
+    return _verdict(distance["ci_low"] > 0 and oracle["ci_high"] < 0,
+                    distance["ci_high"] < 0 or oracle["ci_low"] > 0)
 
 FINDINGS = (
     Finding("gray pleases both judges more than any trained system", "gray", _JUDGES[0], _gray_pleases),
@@ -71,12 +81,12 @@ def study_findings(improvements: pd.DataFrame, # of a study of colorizers on sce
     for finding in FINDINGS:
         try:
             shown = gains.loc[(finding.system, finding.metric)]
-            holds = bool(finding.holds(gains))
+            holds = finding.verdict(gains)
         except KeyError: # a system that was not trained
             shown, holds = {}, None
-        rows.append((finding.name, model, finding.system, finding.metric,
-                     shown.get("alpha"), shown.get("improvement"), shown.get("ci_low"), shown.get("ci_high"), holds))
-    return pd.DataFrame(rows, columns=list(FINDING_COLUMNS)).astype({"holds": "boolean"})
+        numbers = [shown.get(column) for column in ("alpha", "improvement", "ci_low", "ci_high")]
+        rows.append((finding.name, model, finding.system, finding.metric, *numbers, holds))
+    return pd.DataFrame(rows, columns=list(FINDING_COLUMNS))
 
 # %% ../../nbs/studies/120_findings.ipynb #cdf2eeb8
 def _read_training(folder: str | Path) -> StudyResult:
@@ -110,8 +120,10 @@ def findings_answers(table: pd.DataFrame) -> list[str]: # of `compare_networks`
         if asked.empty:
             found.append(f"{name}: not asked, no run trained what it takes")
             continue
-        held = int(asked["holds"].sum())
-        against = ", ".join(asked.loc[~asked["holds"].astype(bool), "model"])
+        held = int((asked["holds"] == "yes").sum())
         word = "holds in all" if held == len(asked) else f"holds in {held} of"
-        found.append(f"{name}: {word} {len(asked)}" + (f" (not {against})" if against else ""))
+        others = {"against": "no", "not shown": "not shown"}
+        said = [f"{word}: {', '.join(asked.loc[asked['holds'] == answer, 'model'])}"
+                for word, answer in others.items() if (asked["holds"] == answer).any()]
+        found.append(f"{name}: {word} {len(asked)}" + (f" ({'; '.join(said)})" if said else ""))
     return found

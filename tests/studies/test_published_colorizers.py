@@ -114,11 +114,11 @@ def test_findings_by_hand():
             ("+segmentation", "fd", .01, 0, .02), ("+segmentation-random", "fd", .03, 0, .06)]
     table = pd.DataFrame([(*r, 1.5, "selected") for r in rows], columns=["system", "metric", "improvement", "ci_low", "ci_high", "alpha", "reading"])
     found = study_findings(table, "by-hand")
-    assert found["holds"].tolist()[:3] == [False, False, True] # .15 is not above .16; -.01 is below 0; .03 above .01
+    assert found["holds"].tolist()[:3] == ["not shown"]*3 # .15 is not above .16; -.01 is below 0; 0 is not above .01
     assert found["holds"].isna().tolist() == [False, False, False, True, True] and found["gain"][0] == .2
     paler = table.assign(alpha=.7, ci_low=table["ci_low"] + .05)
-    assert not study_findings(paler, "by-hand")["holds"][1] and study_findings(paler.assign(alpha=1.5), "by-hand")["holds"][1] # less color is not more
-    assert findings_answers(found)[1] == f"{FINDINGS[1].name}: holds in 0 of 1 (not by-hand)"
+    assert study_findings(paler, "by-hand")["holds"][1] == "no" and study_findings(paler.assign(alpha=1.5), "by-hand")["holds"][1] == "yes" # less is not more
+    assert findings_answers(found)[1] == f"{FINDINGS[1].name}: holds in 0 of 1 (not shown: by-hand)"
 
 
 def test_two_studies_of_one_network_and_folders_of_other_things_are_refused(tmp_path):
