@@ -105,9 +105,12 @@ def _alarm_line(alarm: dict) -> str: # of `supervise`
 def lclip_supervise(
     call,
     out: Path = Path("runs")/"captioner", # run folder
+    # the CLIP that judges: a card, a folder, organization/model@COMMIT; default embedded-lclip, which knows
+    # the package's scenes and no others
+    judge: str | None = None,
 ):
     "Train a captioner by likelihood, then by CIDEr-D and CLIPScore mixed, and measure it before and after."
-    done = call(out)
+    done = call(out, judge=judge)
     wide = done.results.pivot_table(index="metric", columns="system", values="value",
                                     sort=False).reset_index()
     table = ResultTable(records(wide), f"captions of {done.results['n'].iloc[0]} test pictures")

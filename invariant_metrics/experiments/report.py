@@ -241,7 +241,8 @@ _DEFAULTS = {"scale": "default", "grid": "default", "seed": 0, "device": "cpu", 
              "ties": "pessimistic", "steps": ["rules", "attack", "cleaning"], "confidence": 0.95,
              "teacher": "embedded-clip", "generator": "diffusion", "judge": "embedded-clip"}
 _NO_OPTION = ("command", "task", "content", "version", "revision", "data_identity", "regions_identity")
-_REPEATED = ("pred", "foils", "weights", "choice", "reader")
+_REPEATED = ("pred", "foils", "weights", "choice", "reader", "field", "key")
+_CALLED = {"key": "id"} # name of a setting -> its option
 _WITHOUT_TASK = ("rank", "lclip study", "imagine study")
 
 def _values(value) -> list[str]: # of an option that may come several times
@@ -253,14 +254,15 @@ def _values(value) -> list[str]: # of an option that may come several times
 def _run_command(settings: Mapping,      # of run.json
                 out: str | None = None, # the run folder
                ) -> str:
-    "The command line that makes this run."
+    "The command line that makes this run, or its call."
+    if "call" in settings: return settings["call"]
     command = settings.get("command", "study")
     words = ["invariant-metrics", *command.split()]
     if command not in _WITHOUT_TASK: words.append(settings.get("task", "colorization"))
     for name, value in {**settings, "out": out}.items():
         if name in _NO_OPTION or value in (None, False, "", [], (), {}): continue
         if value == _DEFAULTS.get(name): continue
-        option = "--" + name.replace("_", "-")
+        option = "--" + _CALLED.get(name, name).replace("_", "-")
         several = isinstance(value, (list, tuple))
         if value is True: words.append(option)
         elif name == "data" and several: words += _values(value)

@@ -56,7 +56,9 @@ def _parts_of(out: Path, s: dict, parts: Sequence[str], workers: int, meta: dict
     return {part: fill[part] for part in _LCLIP_PARTS if part in parts}
 
 @checked_arguments
-def lclip_study(parts: Sequence[Literal["compression", "rewards"]] = _LCLIP_PARTS, # one or both, with a comma
+def lclip_study(
+                # one part, or both with a comma; default both
+                parts: Sequence[Literal["compression", "rewards"]] = _LCLIP_PARTS,
                 *, out: str | Path | None = None,   # run folder; default runs/lclip-study
                 # the CLIP that all students imitate: a name from `weights list`, or a folder
                 teacher: str = "embedded-clip",

@@ -7,6 +7,7 @@ __all__ = ['MetricScores', 'table_scores', 'score_outputs', 'MetricChoice', 'joi
            'metric_scores']
 
 # %% ../../nbs/people/090_metric_scores.ipynb #c01cb19c
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -119,10 +120,19 @@ class _PicturesAt:
 
 def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
 
-# metric -> note -> systems, of n systems; they are named where a note is not about all of them
+# metric -> note -> systems, of n systems; they are named where a note is not about all of them, and notes
+# that differ in their numbers are one, with those of the first
 def _told_notes(told: Mapping, n: int) -> tuple[str, ...]:
-    return tuple(f"{metric}: {note}" if len(systems) == n else f"{metric}, {few(systems)}: {note}"
-                 for metric, own in told.items() for note, systems in own.items())
+    notes = []
+    for metric, own in told.items():
+        alike = {} # a note without its numbers -> the first such note, the systems of each
+        for note, systems in own.items():
+            alike.setdefault(re.sub(r"\d+", "", note), (note, []))[1].append(systems)
+        for note, found in alike.values():
+            about = [system for systems in found for system in systems]
+            where = metric if len(about) == n else f"{metric}, {few(about)}"
+            notes.append(f"{where}: {note}{f' (numbers of {about[0]})' if len(found) > 1 else ''}")
+    return tuple(notes)
 
 def score_outputs(judgments: Judgments,
                   built: Sequence[Metric],        # of different names

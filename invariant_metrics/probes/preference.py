@@ -76,14 +76,17 @@ def verdict_interval(verdicts: np.ndarray, # (N,) in [0, 1], NaN where missing
 # %% ../../nbs/probes/000_preference.ipynb #d5ab80e4
 def trend(values: np.ndarray, # (L, M) scores at L rising severities, NaN where missing
          ) -> np.ndarray:     # (M,) in [-1, 1], NaN where fewer than three levels are there
-    "Spearman correlation of the scores with severity, item by item; 0 where all scores of an item are equal."
+    """Spearman correlation of the scores with severity, item by item; 0 where all scores of an item are equal.
+    Scores that differ by a billionth of the largest, as rounding makes them, count as equal."""
     from scipy.stats import rankdata
     there = np.isfinite(values)
     out = np.full(values.shape[1], np.nan)
     for pattern in np.unique(there, axis=1).T:
         if pattern.sum() < 3: continue
         columns = (there == pattern[:, None]).all(0)
-        ranks = rankdata(values[np.ix_(pattern, columns)], axis=0)
+        some = values[np.ix_(pattern, columns)]
+        largest = np.abs(some).max(0)
+        ranks = rankdata(np.round(some / np.where(largest > 0, largest, 1), 9), axis=0)
         x = np.arange(len(ranks)) - (len(ranks) - 1) / 2 # (levels,) centered severities
         y = ranks - ranks.mean(0)                        # (levels, items) centered ranks
         size = np.sqrt((x**2).sum() * (y**2).sum(0))

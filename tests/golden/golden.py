@@ -448,6 +448,7 @@ def page_numbers(path: Path) -> list[str]:
     text = re.sub(r"&#?\w+;", " ", text)
     text = re.sub(r"cost\s+[\d.]+\s+times", " ", text)  # what a training step took
     text = re.sub(r"\S*/golden\S*", " ", text)  # the temporary folder, whose name may hold digits
+    text = re.sub(r"\b(?=\w*\d)[0-9a-f]{16}\b|_[0-9a-f]{16}\b", " ", text)  # digests, of that folder too
     text = re.sub(r"[\d.]+\s+minutes", " ", text)
     kept = [
         line
