@@ -5,9 +5,8 @@
 # %% auto #0
 __all__ = ['ENDINGS', 'FORMATS', 'ImageReading', 'Photo', 'conversions', 'Pixels', 'decode', 'to_rgb', 'open_image',
            'read_pixels', 'read_photo', 'check_white', 'reading_choices', 'reading_notes', 'small_picture',
-           'packaged_photos', 'image_paths', 'ZipMember', 'zip_pictures', 'listed_paths', 'folder_photos',
-           'split_photos', 'shrink', 'found_regions', 'label_maps', 'given_regions', 'even_weights', 'Tiles',
-           'cut_tiles']
+           'packaged_photos', 'image_paths', 'ZipMember', 'zip_pictures', 'folder_photos', 'split_photos', 'shrink',
+           'found_regions', 'label_maps', 'given_regions', 'even_weights', 'Tiles', 'cut_tiles']
 
 # %% ../../nbs/data/000_photos.ipynb #d9043533
 import glob
@@ -413,7 +412,7 @@ def zip_pictures(path: str | Path,        # a .zip file
     raise InputError(f"no photographs in {path} ({len(seen)} files); formats: {' '.join(ENDINGS)}")
 
 # %% ../../nbs/data/000_photos.ipynb #9e7fff3e
-def listed_paths(path: str | Path,  # text file with a path in each line, relative to its folder
+def _listed_paths(path: str | Path,  # text file with a path in each line, relative to its folder
                 ) -> list[Path]:    # sorted
     "The files that a list names; raises InputError naming the first that is missing, twice, or elsewhere."
     path = Path(path)
@@ -430,7 +429,7 @@ def listed_paths(path: str | Path,  # text file with a path in each line, relati
     return sorted(path.parent/name for name in names)
 
 # %% ../../nbs/data/000_photos.ipynb #d65fe8d2
-def folder_photos(path: str | Path,                 # folder of photographs, or a list as of `listed_paths`
+def folder_photos(path: str | Path,                 # folder of photographs, or a list as of `_listed_paths`
                   recursive: bool=False,            # also the folders beneath it
                   regions: str | Path | None=None,  # a folder of label maps, whose files are not photographs
                   reading: ImageReading=ImageReading(), # what is chosen where files leave it open
@@ -438,7 +437,7 @@ def folder_photos(path: str | Path,                 # folder of photographs, or 
     "The photographs of a folder, not yet decoded; raises InputError naming every file that cannot be read."
     photos, broken = [], []
     listed = Path(path).suffix == ".txt"
-    files = listed_paths(path) if listed else image_paths(path, recursive, regions)
+    files = _listed_paths(path) if listed else image_paths(path, recursive, regions)
     for file in progress(files, desc="looking at photographs"):
         name = file.relative_to(Path(path).parent if listed else path).as_posix()
         try: found = read_pixels(file, reading, quick=True)
