@@ -18,7 +18,7 @@ from invariant_metrics.people.human import agree
 def read(place, kind: str | None = None, **options) -> GeneratedTexts:
     "The texts of a set, told from its files as judgments are."
     kind, paths = judgment_files(place, kind)
-    return getattr(sets, f"read_{kind}")(paths[0], **options)
+    return getattr(sets, f"_read_{kind}")(paths[0], **options)
 
 
 # headlines
