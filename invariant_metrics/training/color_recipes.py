@@ -53,9 +53,9 @@ def boost_saturation(rgb: Tensor,         # (N, 3, H, W) in [0, 1]
     return (luma + factor*(rgb - luma)).clamp(0, 1)
 
 # %% ../../nbs/training/170_color_recipes.ipynb #26abbf37
-_TAPS = { # size -> channels of the blocks
-    "full": ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512)),
-    "tiny": ((8,), (16,), (24,), (32,), (32,))}
+_BLOCKS = { # size -> channels of the convolutions, "M" between the blocks
+    "full": (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512),
+    "tiny": (8, "M", 16, "M", 24, "M", 32, "M", 32)}
 _TAP_WEIGHTS = (1/16, 1/8, 1/4, 1/2, 1.0)
 
 class PerceptualDistance(nn.Module):
@@ -63,21 +63,16 @@ class PerceptualDistance(nn.Module):
     weight them; frozen."""
     def __init__(self, size: str = "tiny", # "full" is VGG-16 with batch normalization
                  seed: int = 0):           # of the first weights
+        from torchvision.models.vgg import make_layers # here: a second, which other colorizers do without
         super().__init__()
-        if size not in _TAPS: raise unknown("size", size, _TAPS)
-        layers = []
-        self.taps = [] # places of the layers that are read
-        channels = 3
+        if size not in _BLOCKS: raise unknown("size", size, _BLOCKS)
         with seeded(seed, "PerceptualDistance", size):
-            for block in _TAPS[size]:
-                self.taps.append(len(layers))
-                for width in block:
-                    layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
-                    channels = width
-                layers.append(nn.MaxPool2d(2))
+            layers = make_layers(list(_BLOCKS[size]), batch_norm=True)
             for layer in layers:
                 if isinstance(layer, nn.Conv2d): nn.init.kaiming_normal_(layer.weight)
-        self.features = nn.Sequential(*layers[:self.taps[-1] + 1])
+        pools = [i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d)]
+        self.taps = [0, *(i + 1 for i in pools)] # places of the layers that are read
+        self.features = layers[:self.taps[-1] + 1]
         self.requires_grad_(False)
         self.train(False)
 
