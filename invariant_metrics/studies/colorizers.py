@@ -6,6 +6,7 @@
 __all__ = ['PANELS', 'Pictures', 'Colorization']
 
 # %% ../../nbs/studies/030_colorizers.ipynb #a92d79d0
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -19,7 +20,7 @@ from fastcore.basics import patch
 from filelock import FileLock
 from torch import Tensor, nn
 
-from ..core import InputError, Signature, rng, unknown
+from ..core import InputError, Signature, few, rng, unknown
 from ..stats import auc, bootstrap_weights
 from ..files import digest
 from ..color import join_lab, split_lab
@@ -82,6 +83,7 @@ class Pictures:
     cluster: np.ndarray | None = None # (N,) photograph of each tile; None: independent pictures
     truth: ColorTruth | None = None   # scenes only: the colors that are allowed
     regions: Tensor | None = None     # (N, H, W) region of each pixel; None: not known
+    gray: tuple[str, ...] = ()        # photographs without a tile in color
 
     def __len__(self) -> int: return len(self.rgb)
 
@@ -150,14 +152,16 @@ def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict
         def cut() -> dict[str, Tensor]:
             t = cut_tiles(own, size.side, -(-wanted // len(own)), s["seed"], s["regions"])
             photo = torch.tensor([names.index(n) for n in t.names])
+            gray = (t.ledger["used"] == 0) & (t.ledger["colorless"] > 0)
             return {"rgb": (255*t.rgb).round().byte(), "cluster": t.cluster, "photo": photo,
-                    "regions": t.regions.short()}
-        about = {"data": s["data_identity"], "part": part, "photos": names, "side": size.side,
-                 "wanted": wanted, "seed": s["seed"], "regions": s["regions_identity"]}
+                    "regions": t.regions.short(), "gray": torch.tensor(gray.to_numpy())}
+        about = {"kept": "tiles and gray", "data": s["data_identity"], "part": part, "photos": names,
+                 "side": size.side, "wanted": wanted, "seed": s["seed"], "regions": s["regions_identity"]}
         kept = cached_tensors("tiles", about, cut, folder)
         of_photo = [names[i] for i in kept["photo"]]
+        gray = tuple(name for name, colorless in zip(names, kept["gray"].tolist()) if colorless)
         out[part] = Pictures(kept["rgb"].float()/255, of_photo, kept["cluster"].numpy(),
-                             regions=kept["regions"])
+                             regions=kept["regions"], gray=gray)
         usable = len(np.unique(out[part].cluster))
         if usable < (1 if part == "validation" else 2):
             have = f"only {usable} of {len(own)} photographs for {part} have usable tiles"
@@ -305,8 +309,13 @@ class Colorization(StudyTask):
         return directions(_picture_metrics(self.plan),
                           {"outlines": True} | ({} if s["data"] else {"oracle": False}))
 
-    def prepare(self) -> None: # cuts the tiles
-        if self.plan.settings["data"]: self.pictures
+    def prepare(self) -> None: # cuts the tiles, and says which photographs have no color
+        if not self.plan.settings["data"]: return
+        gray = [name for part in self.pictures.values() for name in part.gray]
+        if not gray: return
+        all_photos = sum(map(len, self.photos().values()))
+        print(f"note: {len(gray)} of {all_photos} photographs are gray and left out: {few(gray)}",
+              file=sys.stderr, flush=True)
 
     def own_names(self) -> dict[str, list[str]]:
         return {part: [p.name for p in photos] for part, photos in self.photos().items()}

@@ -209,21 +209,23 @@ def test_killed_twice_in_two_workers_it_ends_with_the_same_numbers(study, own_pa
     equal(study.folder, tmp_path/"b")
 
 
-def test_a_folder_of_photographs_is_split_by_photograph(tmp_path):
+def test_a_folder_of_photographs_is_split_by_photograph(tmp_path, capsys):
     (tmp_path/"photos").mkdir()
     draw = np.random.default_rng(0)
-    for i in range(6):
+    for i in range(8):
         coarse = draw.integers(0, 256, (6, 6, 3), dtype=np.uint8)
+        if i == 7: coarse = np.repeat(coarse[..., :1], 3, axis=2) # gray, in the form of a color picture
         Image.fromarray(coarse).resize((120, 110), Image.Resampling.NEAREST).save(tmp_path/"photos"/f"{i}.png")
     size = StudySize(side=32, train=24, validation=12, test=24, pretrain=3, steps=3, batch=4, reps=10)
-    settings = {"data": str(tmp_path/"photos"), "data_identity": "six", "seeds": 1, "alphas": [1.0]}
+    settings = {"data": str(tmp_path/"photos"), "data_identity": "eight", "seeds": 1, "alphas": [1.0]}
     found = train_systems(tmp_path/"run", settings, size=size, workers=0)
     names = [set(v) for v in found.meta["splits"].values()]
-    assert sum(map(len, names)) == len(set.union(*names)) == 6
+    assert sum(map(len, names)) == len(set.union(*names)) == 8
+    assert "note: 1 of 8 photographs are gray and left out: 7.png" in capsys.readouterr().err
     assert set(found.results["dataset"]) == {"photos/test"} and "oracle" not in set(found.results["metric"])
     assert "regions:felzenszwalb" in found.results.set_index("metric")["signature"]["outlines"].iloc[0] and set(TRICKS) < set(found.results["system"])
     assert len(found.meta["safe"][0]) > 20 and set(found.safe["metric"]) >= {"outlines", "violation-edges"}
-    for extra in (4, 5): (tmp_path/"photos"/f"{extra}.png").unlink()
+    for extra in (4, 5, 6, 7): (tmp_path/"photos"/f"{extra}.png").unlink()
     with pytest.raises(InputError, match="4 photographs are fewer than the split needs: 2 to train on"):
         train_systems(tmp_path/"other", settings, size=size, workers=0)
 
