@@ -48,7 +48,7 @@ def _study_command(
 @command(app, "findings", "studies.findings:compare_networks",
          "invariant-metrics findings runs/unet runs/ddcolor", argument="folders")
 def _findings_command(call):
-    "Do the findings of one colorizer hold for others: a gain with its interval for each network."
+    "Do the findings of one network hold for others: a gain with its interval for each network."
     from invariant_metrics.studies.findings import findings_answers
     table = call()
     rows = records(table.drop(columns=["system", "metric"]))

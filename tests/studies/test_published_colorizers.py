@@ -118,13 +118,28 @@ def test_findings_by_hand():
     assert found["holds"].isna().tolist() == [False, False, False, True, True] and found["gain"][0] == .2
     paler = table.assign(alpha=.7, ci_low=table["ci_low"] + .05)
     assert study_findings(paler, "by-hand")["holds"][1] == "no" and study_findings(paler.assign(alpha=1.5), "by-hand")["holds"][1] == "yes" # less is not more
-    assert findings_answers(found)[1] == f"{FINDINGS[1].name}: holds in 0 of 1 (not shown: by-hand)"
+    assert findings_answers(found)[1] == f"{FINDINGS['colorization'][1].name}: holds in 0 of 1 (not shown: by-hand)"
+
+
+def test_findings_of_writers_by_hand():
+    rows = [("selected", "+entities", "fbd", .1, .02, .03, .01), ("selected", "+sentiment", "fbd", .1, .02, .05, -.01),
+            ("selected", "+entities+sentiment", "fbd", .1, .02, .05, -.01), ("selected", "+entities-random", "fbd", .1, .03, .05, .01),
+            ("selected", "copied-source", "kept-entities", 0, .1, .2, .05),
+            ("selected", "+sentiment", "kept-sentiment", .1, .03, .05, .02), ("best", "+sentiment", "kept-sentiment", 1, .06, .08, .04)]
+    table = pd.DataFrame(rows, columns=["reading", "system", "metric", "alpha", "improvement", "ci_high", "ci_low"])
+    found = study_findings(table, "by-hand", "translation")
+    assert found["holds"].tolist() == ["not shown", "yes", "yes", "yes", "yes"] # .01 is not above the random network's .03; all the others are
+    assert found[["at", "gain"]].values.tolist()[4] == [1, .06]
+    weaker = table.assign(improvement=table["improvement"].where(table["system"] != "+entities-random", .005))
+    assert study_findings(weaker, "by-hand", "translation")["holds"].tolist() == ["yes", "not shown", "yes", "yes", "yes"]
+    same = table.assign(alpha=.1)
+    assert study_findings(same, "by-hand", "translation")["holds"][4] == "no" # the best weight is the chosen one
 
 
 def test_two_studies_of_one_network_and_folders_of_other_things_are_refused(tmp_path):
     with pytest.raises(InputError, match="holds no run"): compare_networks([tmp_path])
-    (tmp_path/"run.json").write_text(json.dumps({"schema": 1, "digest": "", "settings": {"task": "translation"}, "parts": {"training": {}}}))
-    with pytest.raises(InputError, match="no finished training part of a study of colorizers"): compare_networks([tmp_path])
+    (tmp_path/"run.json").write_text(json.dumps({"schema": 1, "digest": "", "settings": {"task": "probe"}, "parts": {"training": {}}}))
+    with pytest.raises(InputError, match="no finished training part of a study"): compare_networks([tmp_path])
 
 
 def test_published_splits_are_lists_and_the_test_set_has_a_folder_of_its_own(tmp_path):
