@@ -101,7 +101,7 @@ def own_data(plan: StudyPlan) -> tuple[CaptionSet, dict[str, list[int]]]: # and 
     place = Path(plan.settings["data"])
     named = {name: plan.settings[name] or None for name in ("field", "key")}
     data = (load_parallel(place, **named) if plan.task == "translation"
-            else load_captions(captions_file(place), **named))
+            else load_captions(captions_file(place), **named, skip_shared=plan.settings["skip_shared"]))
     return data, _divide_texts(data.split, plan)
 
 def own_names(plan: StudyPlan, part: str) -> list[str]:
