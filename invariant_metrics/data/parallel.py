@@ -153,10 +153,14 @@ _OBJECTS = (".csv", ".json", ".jsonl", ".parquet", ".xlsx")
 def parallel_files(place, # as `load_parallel` takes it
                    source: str = "de", target: str = "en",
                   ) -> list[Path]:
-    "The files that `load_parallel` reads; raises InputError on a folder without any, or with one language."
-    if isinstance(place, (tuple, list)): return [*map(Path, place)]
-    path = Path(place)
-    return [file for _, *pair in _files(path, source, target) for file in pair] if path.is_dir() else [path]
+    "The files that `load_parallel` reads; raises InputError if one is missing, or a folder has none."
+    several = isinstance(place, (tuple, list))
+    if not several and Path(place).is_dir():
+        return [file for _, *pair in _files(Path(place), source, target) for file in pair]
+    files = [*map(Path, place)] if several else [Path(place)]
+    for file in files:
+        if not file.is_file(): raise InputError(f"{file}: no such file or folder")
+    return files
 
 def _what(path: Path) -> str: return "unknown format" if path.exists() else "no such file or folder"
 

@@ -45,11 +45,12 @@ def test_splits_by_the_names_they_go_by(tmp_path, stem, split):
     assert load_parallel(tmp_path).split == [split]
 
 
-def test_the_files_that_are_read_are_named(corpus, tmp_path):
+def test_the_files_that_are_read_are_named(corpus):
     put(corpus, "readme.md", "hello")
     assert [f.name for f in parallel_files(corpus)] == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
     assert [f.name for f in parallel_files(corpus, "en", "de")][:2] == ["test.en", "test.de"]
-    assert parallel_files((corpus/"a", corpus/"b")) == [corpus/"a", corpus/"b"] and parallel_files(corpus/"x.tsv") == [corpus/"x.tsv"]
+    assert parallel_files((corpus/"train.de", corpus/"test.en")) == [corpus/"train.de", corpus/"test.en"] and parallel_files(corpus/"readme.md") == [corpus/"readme.md"]
+    assert fails(parallel_files, corpus/"gone.tsv") == f"{corpus/'gone.tsv'}: no such file or folder"
     assert "no files that end in .fr" in fails(parallel_files, corpus, "fr", "it")
 
 
