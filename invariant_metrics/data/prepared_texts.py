@@ -15,7 +15,7 @@ from .parallel import ParallelTexts
 # %% ../../nbs/data/210_prepared_texts.ipynb #155efffa
 @dataclass(frozen=True)
 class TextPreparation:
-    "What is done to sentence pairs before a network learns from them; the limits are those published for IWSLT."
+    "What is done to sentence pairs before a network learns from them, with the limits published for IWSLT."
     lower: bool = False # write everything in lower case
     longest: int = 175  # words of a side at most
     ratio: float = 1.5  # words of the longer side for each word of the shorter, at most
@@ -42,16 +42,16 @@ def prepare_pairs(data: ParallelTexts,
     long = {i for i, pair in zip(learned, pairs) if _too_long(*pair, how)}
     uneven = {i for i, pair in zip(learned, pairs) if _uneven(*pair, how)} - long
     if learned and len(long | uneven) == len(learned):
-        raise InputError(f"{data.where}: none of {len(learned)} pairs to learn from has at most {how.longest} words "
-                         f"a side and {how.ratio:g} for each of the other; are the sides the same text?")
+        raise InputError(f"{data.where}: none of {len(learned)} pairs to learn from has at most {how.longest} "
+                         f"words a side and {how.ratio:g} for each of the other; are the sides the same text?")
     kept = [i for i in range(len(data)) if i not in long | uneven]
     rows = {key: [value[i] for i in kept] for key, value in vars(data).items() if isinstance(value, list)}
-    notes = [Note(f"words are counted by this package's splitter, where the published preparation counted tokens "
-                  "of Moses", "preparation")]
+    notes = [Note("words are counted by this package's splitter, where the published preparation counted "
+                  "tokens of Moses", "preparation")]
     if long or uneven:
-        notes.append(Note(f"{len(long | uneven)} of {len(learned)} pairs to learn from are left out: {len(long)} with "
-                          f"more than {how.longest} words, {len(uneven)} with more than {how.ratio:g} words for one "
-                          "of the other side", "left-out"))
+        notes.append(Note(f"{len(long | uneven)} of {len(learned)} pairs to learn from are left out: "
+                          f"{len(long)} with more than {how.longest} words, {len(uneven)} with more than "
+                          f"{how.ratio:g} words for one of the other side", "left-out"))
     if how.lower:
         rows |= {"source": [text.lower() for text in rows["source"]],
                  "references": [tuple(text.lower() for text in texts) for texts in rows["references"]]}

@@ -483,7 +483,8 @@ def save_transformer(folder: str | Path,
     network.config.save_pretrained(folder)
     if tokenizer is not None: tokenizer.save_pretrained(folder)
     own = {v.data_ptr(): k for k, v in reversed(network.state_dict().items())} # the first name of each tensor
-    state = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items() if own[v.data_ptr()] == k}
+    state = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items()
+             if own[v.data_ptr()] == k}
     state = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in state.items()}
     save_tensors(folder/"model.safetensors", state, {"format": "pt"})
     return folder

@@ -44,8 +44,8 @@ def kept_pairs(place, # as `load_parallel` takes it
     def make() -> dict:
         made = prepare_pairs(load_parallel(place, source, target, field, key), how)
         return vars(made) | {"notes": [[str(note), Note(note).code] for note in made.notes]}
-    about = {"place": str(place), "files": [[file.name, file_sha256(file)] for file in files], "languages": names,
-             "id": choice_of(key, "target", "--id"), "preparation": asdict(how), "form": _FORM}
+    about = {"place": str(place), "files": [[file.name, file_sha256(file)] for file in files],
+             "languages": names, "id": choice_of(key, "target", "--id"), "preparation": asdict(how), "form": _FORM}
     found = _kept_json("pairs", about, make)
     found["references"] = [tuple(texts) for texts in found["references"]]
     found["notes"] = tuple(Note(text, code) for text, code in found["notes"])
@@ -67,14 +67,15 @@ def writer_vocabulary(kind: str,            # "bpe" or "wordpiece"
     if kind not in _LEARNERS: raise unknown("kind of vocabulary", kind, _LEARNERS)
     texts = list(texts)
     about = {"kind": kind, "size": size, "texts": digest(texts), "tokenizers": tokenizers.__version__}
-    return Vocabulary.from_json(_kept_json("vocabulary", about, lambda: _LEARNERS[kind](texts, size).to_json()))
+    kept = _kept_json("vocabulary", about, lambda: _LEARNERS[kind](texts, size).to_json())
+    return Vocabulary.from_json(kept)
 
 # %% ../../nbs/training/210_kept_texts.ipynb #c614d53a
 _DIFFERENCES = {
     "bpe": "merges are learned by the tokenizers library on untokenized words, where the published ones were "
            "learned on tokens of Moses",
-    "wordpiece": "pieces of the target language are learned from the training texts alone; the published ones had "
-                 "also seen validation and test texts"}
+    "wordpiece": "pieces are learned from the training texts alone, where the published ones had also seen "
+                 "validation and test texts"}
 
 def vocabulary_note(kind: str) -> Note: # "bpe" or "wordpiece"
     "How a vocabulary of this kind differs from the published one."

@@ -84,7 +84,7 @@ def _masked_batches(data: _Pieced, batch: int, seed: int, tokenizer) -> Callable
         ids, words = ids[:, :longest], words[:, :longest]
         generator = torch_rng(seed, "masked words", i)
         chosen = torch.rand(len(rows), int(words.max()) + 1, generator=generator) < _SHARE # (N, words)
-        guessed = chosen.gather(1, words.clamp(min=0)) & (words >= 0)                      # (N, T)
+        guessed = chosen.gather(1, words.clamp(min=0)) & (words >= 0) # (N, T)
         draw = torch.rand(ids.shape, generator=generator)
         others = torch.randint(len(SPECIALS), len(tokenizer), ids.shape, generator=generator)
         shown = torch.where(draw < 0.8, tokenizer.mask_token_id, torch.where(draw < 0.9, others, ids))
@@ -96,9 +96,9 @@ def _masked_batches(data: _Pieced, batch: int, seed: int, tokenizer) -> Callable
 def _masked_model(tokenizer, width: int, layers: int, seed: int) -> nn.Module: # BertForMaskedLM
     from transformers import BertConfig, BertForMaskedLM
     marks = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    config = BertConfig(vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=layers, num_attention_heads=4,
-                        intermediate_size=2*width, max_position_embeddings=LM_POSITIONS, type_vocab_size=1,
-                        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **marks)
+    config = BertConfig(vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=layers,
+                        num_attention_heads=4, intermediate_size=2*width, max_position_embeddings=LM_POSITIONS,
+                        type_vocab_size=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **marks)
     with fixed_seed(seed): return BertForMaskedLM(config)
 
 def _masked_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -121,9 +121,9 @@ def _train_masked(steps: int = 3000,                # of the optimizer
     tokenizer = _piece_tokenizer(texts, pieces)
     model = _masked_model(tokenizer, width, layers, seed)
     optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=min(200, steps//5 + 1), final=0.02)
-    log = fit(Turn(model, _masked_loss, optim), _masked_batches(_pieced(texts, tokenizer), batch, seed, tokenizer),
-              steps, folder=folder, seed=seed, precision="fp32", desc="masked words",
-              settings={"sentences": sentences, "batch": batch})
+    batches = _masked_batches(_pieced(texts, tokenizer), batch, seed, tokenizer)
+    log = fit(Turn(model, _masked_loss, optim), batches, steps, folder=folder, seed=seed, precision="fp32",
+              desc="masked words", settings={"sentences": sentences, "batch": batch})
     return model.eval(), tokenizer, log
 
 # %% ../../nbs/training/200_language_models.ipynb #f7d01302
@@ -216,9 +216,9 @@ def _caption_batches(captions: Sequence[Sequence[str]], vocabulary: Vocabulary, 
 # %% ../../nbs/training/200_language_models.ipynb #e92d2368
 def _caption_model(vocabulary: Vocabulary, width: int, layers: int, seed: int) -> nn.Module: # GPT2LMHeadModel
     from transformers import GPT2Config, GPT2LMHeadModel
-    config = GPT2Config(vocab_size=len(vocabulary), n_positions=LM_POSITIONS, n_embd=width, n_layer=layers, n_head=4,
-                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=BOS, eos_token_id=EOS,
-                        pad_token_id=PAD)
+    config = GPT2Config(vocab_size=len(vocabulary), n_positions=LM_POSITIONS, n_embd=width, n_layer=layers,
+                        n_head=4, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, bos_token_id=BOS,
+                        eos_token_id=EOS, pad_token_id=PAD)
     with fixed_seed(seed): return GPT2LMHeadModel(config)
 
 def _next_words(model: nn.Module, tokens: Tensor) -> Tensor: # (N, T) BOS … -> (N, T − 1) nats, 0 at PAD
