@@ -42,8 +42,9 @@ def prepare_pairs(data: ParallelTexts,
     long = {i for i, pair in zip(learned, pairs) if _too_long(*pair, how)}
     uneven = {i for i, pair in zip(learned, pairs) if _uneven(*pair, how)} - long
     if learned and len(long | uneven) == len(learned):
-        raise InputError(f"{data.where}: none of {len(learned)} pairs to learn from has at most {how.longest} "
-                         f"words a side and {how.ratio:g} for each of the other; are the sides the same text?")
+        raise InputError(f"{data.where}: none of {len(learned)} pairs to learn from has at most "
+                         f"{how.longest} words a side and {how.ratio:g} for each of the other; are the sides "
+                         "the same text?")
     kept = [i for i in range(len(data)) if i not in long | uneven]
     rows = {key: [value[i] for i in kept] for key, value in vars(data).items() if isinstance(value, list)}
     notes = [Note("words are counted by this package's splitter, where the published preparation counted "

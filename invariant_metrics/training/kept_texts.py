@@ -45,7 +45,8 @@ def kept_pairs(place, # as `load_parallel` takes it
         made = prepare_pairs(load_parallel(place, source, target, field, key), how)
         return vars(made) | {"notes": [[str(note), Note(note).code] for note in made.notes]}
     about = {"place": str(place), "files": [[file.name, file_sha256(file)] for file in files],
-             "languages": names, "id": choice_of(key, "target", "--id"), "preparation": asdict(how), "form": _FORM}
+             "languages": names, "id": choice_of(key, "target", "--id"), "preparation": asdict(how),
+             "form": _FORM}
     found = _kept_json("pairs", about, make)
     found["references"] = [tuple(texts) for texts in found["references"]]
     found["notes"] = tuple(Note(text, code) for text, code in found["notes"])
@@ -60,7 +61,7 @@ _LEARNERS = {"bpe": _merges, "wordpiece": Vocabulary.wordpiece}
 
 def writer_vocabulary(kind: str,            # "bpe" or "wordpiece"
                       texts: Sequence[str], # of the languages it shall serve
-                      size: int,            # of bpe: merges; of wordpiece: entries, specials included; at most
+                      size: int, # at most; of bpe: merges; of wordpiece: entries, specials included
                      ) -> Vocabulary:
     "Pieces of words learned from texts as a paper learned them, once for each content of the texts."
     import tokenizers

@@ -11,7 +11,6 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ from ..worlds.bilingual import make_sentences
 from ..worlds.scene_captions import relation_captions, scenes_with_captions
 from ..encoders.weights import Card, save_embedded_folder
 from ..models.colorizer import fixed_seed
-from ..models.text_networks import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from ..models.text_networks import BOS, EOS, PAD, SPECIALS, Vocabulary
 from .batches import batch_indices
 from .image_text_training import save_transformer
 from .loop import Optim, Turn, fit
@@ -97,8 +96,9 @@ def _masked_model(tokenizer, width: int, layers: int, seed: int) -> nn.Module: #
     from transformers import BertConfig, BertForMaskedLM
     marks = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     config = BertConfig(vocab_size=len(tokenizer), hidden_size=width, num_hidden_layers=layers,
-                        num_attention_heads=4, intermediate_size=2*width, max_position_embeddings=LM_POSITIONS,
-                        type_vocab_size=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **marks)
+                        num_attention_heads=4, intermediate_size=2*width,
+                        max_position_embeddings=LM_POSITIONS, type_vocab_size=1, hidden_dropout_prob=0.0,
+                        attention_probs_dropout_prob=0.0, **marks)
     with fixed_seed(seed): return BertForMaskedLM(config)
 
 def _masked_loss(model: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -117,7 +117,8 @@ def _train_masked(steps: int = 3000,                # of the optimizer
                  ) -> tuple[nn.Module, object, pd.DataFrame]: # in evaluation mode, tokenizer, log
     "Train a masked model on sentences of both languages."
     few_threads()
-    texts = [text for part in _world_sentences(sentences, LM_WORLDS["train"] + seed).values() for text in part]
+    by_language = _world_sentences(sentences, LM_WORLDS["train"] + seed)
+    texts = [text for part in by_language.values() for text in part]
     tokenizer = _piece_tokenizer(texts, pieces)
     model = _masked_model(tokenizer, width, layers, seed)
     optim = Optim(lr=2e-3, weight_decay=0.01, betas=(0.9, 0.98), warmup=min(200, steps//5 + 1), final=0.02)
