@@ -118,6 +118,18 @@ def test_own_parallel_text_without_a_truth(tmp_path, monkeypatch):
     assert not set(parts["train"]) & set(parts["test"]) and len(parts["validation"]) == TINY["translation"].validation
 
 
+def test_published_translators_learn_from_prepared_pairs_and_say_what_differs(tmp_path, monkeypatch):
+    monkeypatch.setenv("INVARIANT_METRICS_CACHE", str(tmp_path/"cache"))
+    s = make_sentences(60, seed=5)
+    (tmp_path/"own.tsv").write_text("\n".join([*map("\t".join, zip(s.source, s.english)), "Ja\tYes, of course it is."]), encoding="utf-8")
+    def read(model): return own_data(make_plan({"task": "translation", "data": str(tmp_path/"own.tsv"), "model": model}, TINY["translation"]))[0]
+    assert len(read("small")) == 61 and read("small").notes == () and not [*(tmp_path/"cache").glob("*")]
+    for model, said in (("bisimcut", "tokens of Moses"), ("bibert", "validation and test texts")):
+        found = read(model)
+        assert len(found) == 60 and said in found.notes[-1] and "1 of 61 pairs to learn from are left out" in found.notes[1]
+    assert len([*(tmp_path/"cache").glob("pairs-*.safetensors")]) == 1
+
+
 def test_karpathys_parts_are_the_parts_of_the_study(tmp_path):
     parts = {"train": 10, "restval": 4, "val": 9, "test": 9}
     names = [f"{split}-{i}.png" for split, n in parts.items() for i in range(n)]
