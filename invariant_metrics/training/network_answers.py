@@ -19,12 +19,13 @@ from ..core import InputError, package_version
 from ..encoders.encoder import get_encoder
 from ..encoders.image_text import image_text
 from ..encoders.text_encoder import bert
-from ..encoders.weights import get_card, load_embedded, read_tensors, resolve
+from ..encoders.weights import get_card, load_embedded, load_pretrained, read_tensors, resolve
 from ..files import assets_folder, atomic_write
 from ..generators.generator import get_generator
 from ..invariants.invariant import get_invariant
 from ..metrics.metric import extract, get_metric
 from ..models.tagger import WordTable
+from ..models.text_networks import BOS, VOCABULARY_FILE, Vocabulary
 from ..words import split_words
 from ..worlds.bilingual import make_sentences
 from ..worlds.scene_text import captions
@@ -72,6 +73,15 @@ def _ask_invariant(name: str, weights) -> Answers:
 @torch.no_grad()
 def _ask_reader(weights) -> Answers: return {"texts": bert(weights).encode(_sentences())}
 
+@torch.no_grad()
+def _ask_writer(weights) -> Answers: # what it would write after each caption
+    from transformers import GPT2LMHeadModel # here: a second, which other networks do without
+    place = resolve(weights)
+    model = load_pretrained(GPT2LMHeadModel, place).eval()
+    words = Vocabulary.from_json((place.path/VOCABULARY_FILE).read_text(encoding="utf-8"))
+    rows = [torch.tensor([[BOS, *words.encode(text)]]) for text in _captions()]
+    return {"texts": torch.cat([model(input_ids=row).logits[:, -1] for row in rows])}
+
 def _ask_words(weights) -> Answers:
     table = WordTable.of(load_embedded(weights) if weights == "word-pieces" else read_tensors(resolve(weights)))
     return {"texts": torch.stack([table(split_words(text)).mean(0) for text in _sentences()])}
@@ -94,6 +104,7 @@ _WAYS: dict[str, Callable[[str], Answers]] = { # a card's name, or a model type 
     "embedded-image": lambda weights: _ask_encoder("embedded", weights),
     "embedded-clip": _ask_towers, "embedded-lclip": _ask_towers, "open-clip-vit-b-32": _ask_towers,
     "embedded-diffusion": _ask_painter, "word-pieces": _ask_words, "minilm": _ask_reader,
+    "bilingual-lm": _ask_reader, "caption-lm": _ask_writer,
     "inception": partial(_ask_encoder, "inception"),
     **{name: partial(_ask_invariant, name) for name in ("segmentation", "segmentation-judge", "depth",
                                                         "depth-judge", "entities", "sentiment")},
