@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'translators', 'captioners', 'Shape', 'Attention', 'Layer', 'sinusoidal_positions', 'Transformer',
-           'Translator', 'Captioner', 'twins', 'HubTranslator', 'hub']
+           'Translator', 'Captioner', 'HubVocabulary', 'twins', 'HubTranslator', 'hub']
 
 # %% ../../nbs/models/040_generators.ipynb #0c162289
 import math
@@ -284,7 +284,7 @@ for _name, _shape in SIZES.items(): translators.add(_name, _factory_of_size(Tran
 for _name, _shape in _CAPTION_SIZES.items(): captioners.add(_name, _factory_of_size(Captioner, _shape))
 
 # %% ../../nbs/models/040_generators.ipynb #160a152b
-class _HubVocabulary(Vocabulary):
+class HubVocabulary(Vocabulary):
     "The entries of a public model, renumbered: its own specials come first."
     def __init__(self, tokenizer, entries: int,
                  first: Sequence[int]): # the model's ids of PAD, BOS, EOS, UNK
@@ -355,7 +355,7 @@ class HubTranslator(TextGenerator):
         if None in first:
             raise InputError(f"{c.model_type}: pad, decoder start and eos tokens must be set in "
                              f"config.json, found {first[:3]}")
-        super().__init__(_HubVocabulary(tokenizer, c.vocab_size, first))
+        super().__init__(HubVocabulary(tokenizer, c.vocab_size, first))
         self.network = network
         self.source = self.vocabulary
         self.register_buffer("order", torch.tensor(self.vocabulary.order), persistent=False)
