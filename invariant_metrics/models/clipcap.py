@@ -21,7 +21,7 @@ from .gpt2 import GPT2Writer, load_gpt2_state, new_gpt2
 from .smallcap import captioner_gpt2
 from .text_networks import Vocabulary
 
-# %% ../../nbs/models/170_clipcap.ipynb #027da4fc
+# %% ../../nbs/models/170_clipcap.ipynb #db64f989
 @dataclass(frozen=True)
 class ClipCapConfig:
     "The size of a ClipCap; by default the published one with a frozen GPT-2."
@@ -39,7 +39,7 @@ class ClipCapConfig:
         if size not in _SIZES: raise unknown("size of clipcap", size, _SIZES)
         return _SIZES[size]
 
-_SIZES = {"tiny": ClipCapConfig("tiny", 4, length=4, layers=2, heads=4),
+_SIZES = {"tiny": ClipCapConfig("tiny", 4, length=4, layers=2),
           "full": ClipCapConfig(),
           "tuned": ClipCapConfig(mapper="mlp", tuned=True)}
 
@@ -109,7 +109,7 @@ class _AskingMapper(nn.Module):
         for layer in self.transformer["layers"]: x = layer(x)
         return x[:, self.length:]
 
-# %% ../../nbs/models/170_clipcap.ipynb #99defab1
+# %% ../../nbs/models/170_clipcap.ipynb #7687e12b
 class ClipCap(GPT2Writer):
     """The captioner of Mokady et al. (2021), *ClipCap: CLIP prefix for image captioning*; inputs are
     {"features": (N, d)}, one vector of each picture."""
@@ -131,27 +131,9 @@ class ClipCap(GPT2Writer):
         if not self.config.tuned: self.gpt.eval()
         return self
 
-    def memory(self, inputs: Mapping) -> tuple[Tensor, Tensor]: # (N, P, width)
+    def memory(self, inputs: Mapping) -> tuple[dict, Tensor]: # and (N, P) bool
         prefix = self.clip_project(inputs["features"])
-        return prefix, prefix.new_ones(prefix.shape[:2], dtype=torch.bool)
-
-    def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor: # (N, T) -> (N, T, V)
-        x = torch.cat([memory, self.embed(tokens[:, 1:])], 1)
-        return self.run(x, _all_there(x), tokens.shape[1])
-
-    def begin(self, memory: Tensor, mask: Tensor) -> dict:
-        from transformers import DynamicCache
-        past = DynamicCache()
-        return {"said": self.run(memory, mask, 1, past), "mask": mask, "past": past}
-
-    def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]: # (N,) -> (N, V)
-        if "said" in state: return state["said"][:, 0], {k: v for k, v in state.items() if k != "said"}
-        x = self.embed(last[:, None])
-        mask = torch.cat([state["mask"], _all_there(x)], 1)
-        return self.run(x, mask, 1, state["past"])[:, 0], {**state, "mask": mask}
-
-def _all_there(x: Tensor) -> Tensor: # (N, T, d) -> (N, T)
-    return x.new_ones(x.shape[:2], dtype=torch.bool)
+        return {"before": prefix}, prefix.new_ones(prefix.shape[:2], dtype=torch.bool)
 
 # %% ../../nbs/models/170_clipcap.ipynb #77f353b8
 def load_clipcap(tensors: Mapping[str, Tensor],               # as published
@@ -168,7 +150,7 @@ def load_clipcap(tensors: Mapping[str, Tensor],               # as published
         network = ClipCap(new_gpt2(len(vocabulary), config.gpt), vocabulary, tensors[name].shape[1], config)
     return load_gpt2_state(network, tensors, f"ClipCap with mapper {config.mapper} and prefix {config.prefix}")
 
-# %% ../../nbs/models/170_clipcap.ipynb #dac6f93b
+# %% ../../nbs/models/170_clipcap.ipynb #d137eb25
 def _clipcap(source: int,                        # numbers of a picture's vector
              vocabulary: Vocabulary | None = None,
              seed: int = 0,                      # of the first weights
@@ -177,7 +159,7 @@ def _clipcap(source: int,                        # numbers of a picture's vector
              pad: str = "!",                     # what fills up captions of a public GPT-2
             ) -> ClipCap:
     config = ClipCapConfig.of(size)
-    gpt, vocabulary = captioner_gpt2(vocabulary, config.gpt, seed, weights, begin="<|endoftext|>", pad=pad)
+    gpt, vocabulary = captioner_gpt2(vocabulary, config.gpt, seed, weights, pad=pad)
     return ClipCap(gpt, vocabulary, source, config, seed)
 
 captioners.add("clipcap", _clipcap);

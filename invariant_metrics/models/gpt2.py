@@ -39,17 +39,17 @@ def new_gpt2(entries: int,        # of the vocabulary
 # %% ../../nbs/models/155_gpt2.ipynb #80e8f668
 def gpt2_vocabulary(tokenizer,            # of transformers, as it lies beside a GPT-2
                     entries: int,         # of the model
-                    begin: str = " ",     # the piece before a caption
                     pad: str = "!",       # fills up short captions
                     end: str = ".",       # ends one
                    ) -> HubVocabulary:
-    "The pieces of a public GPT-2; raises InputError if one of the three specials is not one piece."
-    rows = {text: tokenizer(text)["input_ids"] for text in (pad, begin, end)}
+    "The pieces of a public GPT-2; raises InputError if padding or end is not one piece."
+    rows = {text: tokenizer(text)["input_ids"] for text in (pad, end)}
     several = [text for text, ids in rows.items() if len(ids) != 1]
     if several: raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of this tokenizer; "
                                  "a special entry has to be one")
-    unk = tokenizer.unk_token_id if tokenizer.unk_token_id is not None else tokenizer.eos_token_id
-    return HubVocabulary(tokenizer, entries, (*(ids[0] for ids in rows.values()), unk))
+    (pad_id,), (end_id,) = rows.values()
+    special = tokenizer.eos_token_id # GPT-2 has no other
+    return HubVocabulary(tokenizer, entries, (pad_id, special, end_id, special))
 
 # %% ../../nbs/models/155_gpt2.ipynb #619a7368
 _WORDS = "words.json" # what `Vocabulary.to_json` wrote, in a folder without a tokenizer
@@ -93,8 +93,9 @@ def _cache_name() -> str:
     return "cache" if "cache" in names else "past_key_values"
 
 class GPT2Writer(TextGenerator):
-    """GPT-2 that writes in the entries of a vocabulary; subclasses say what it reads before the text. Raises
-    InputError if the vocabulary has another number of entries."""
+    """GPT-2 that writes in the entries of a vocabulary; subclasses define `memory`: {"before": (N, P, width)}
+    and, for layers that look elsewhere, "seen", with the mask (N, P) of the former. Raises InputError if the
+    vocabulary has another number of entries."""
     def __init__(self, gpt: nn.Module, vocabulary: Vocabulary): # GPT2LMHeadModel
         super().__init__(vocabulary)
         order = getattr(vocabulary, "order", tuple(range(len(vocabulary))))
@@ -128,6 +129,24 @@ class GPT2Writer(TextGenerator):
         out = self.gpt(inputs_embeds=x, attention_mask=mask.long(), position_ids=at,
                        encoder_hidden_states=seen, logits_to_keep=last, **past)
         return renumbered(out.logits, self.ids, self.twins)
+
+    def decode(self, tokens: Tensor, memory: Mapping, mask: Tensor) -> Tensor: # (N, T) -> (N, T, V)
+        x = torch.cat([memory["before"], self.embed(tokens[:, 1:])], 1)
+        there = torch.cat([mask, torch.ones_like(tokens[:, 1:], dtype=torch.bool)], 1)
+        return self.run(x, there, tokens.shape[1], seen=memory.get("seen"))
+
+    def begin(self, memory: Mapping, mask: Tensor) -> dict:
+        from transformers import DynamicCache
+        past = DynamicCache()
+        said = self.run(memory["before"], mask, 1, past, memory.get("seen"))
+        return {"said": said, "mask": mask, "past": past, **{k: v for k, v in memory.items() if k == "seen"}}
+
+    def step(self, last: Tensor, state: Mapping) -> tuple[Tensor, dict]: # (N,) -> (N, V)
+        kept = {k: v for k, v in state.items() if k != "said"}
+        if "said" in state: return state["said"][:, 0], kept
+        mask = torch.cat([state["mask"], torch.ones_like(last, dtype=torch.bool)[:, None]], 1)
+        logits = self.run(self.embed(last[:, None]), mask, 1, state["past"], state.get("seen"))
+        return logits[:, 0], {**kept, "mask": mask}
 
 def _on_cpu(numbers) -> Tensor: # also where a network without numbers is made
     return torch.tensor(numbers, dtype=torch.int64, device="cpu")

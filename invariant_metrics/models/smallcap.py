@@ -6,7 +6,7 @@
 __all__ = ['PROMPTED', 'SmallCapConfig', 'prompt_text', 'prompt_words', 'prompt_rows', 'SmallCap', 'load_smallcap',
            'captioner_gpt2']
 
-# %% ../../nbs/models/160_smallcap.ipynb #33587aff
+# %% ../../nbs/models/160_smallcap.ipynb #2fba9444
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from ..core import InputError, few, unknown
 from .colorizer import seeded
 from .generators import HubVocabulary, captioners
 from .gpt2 import GPT2Writer, load_gpt2_state, new_gpt2, open_gpt2, with_words
-from .text_networks import BOS, PAD, UNK, Vocabulary
+from .text_networks import PAD, UNK, Vocabulary
 from ..words import split_words
 
 # %% ../../nbs/models/160_smallcap.ipynb #dd26bc3b
@@ -51,7 +51,7 @@ def prompt_text(captions: Sequence[str] = (), # retrieved ones
     between = ". " if whole_words else "\n\n"
     return f"{_LEAD_IN}{line}{between.join(captions)}.{line}{_LEAD_OUT} "
 
-# %% ../../nbs/models/160_smallcap.ipynb #3fcd64d8
+# %% ../../nbs/models/160_smallcap.ipynb #79e3992e
 def prompt_words() -> list[str]:
     "The whole words of every prompt, which a vocabulary needs beside those of its captions."
     return split_words(prompt_text(["a"], whole_words=True).replace(" a.", " ."))
@@ -69,8 +69,7 @@ def prompt_rows(vocabulary: Vocabulary,
         lost = dict.fromkeys(w for text in holes for w in split_words(text) if UNK in read(w))
         raise InputError(f"{len(holes)} prompts have words that GPT-2's vocabulary lacks: {few([*lost], 3)}; "
                          "retrieve captions without them, or learn the vocabulary from them and the prompt")
-    rows = [[n for n in row if n != PAD] for row in rows]
-    rows = [torch.tensor(row[:-1] if row[-1] == BOS else row) for row in rows]
+    rows = [torch.tensor([n for n in row if n != PAD]) for row in rows] # "!" in a public GPT-2
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 # %% ../../nbs/models/160_smallcap.ipynb #ea8dc75f
@@ -98,7 +97,7 @@ class _NarrowCross(nn.Module):
                                                dropout_p=self.dropout if self.training else 0.0)
         return self.resid_dropout(self.c_proj(mixed.transpose(1, 2).flatten(2))), None
 
-# %% ../../nbs/models/160_smallcap.ipynb #4e0eee97
+# %% ../../nbs/models/160_smallcap.ipynb #e437fdd0
 class SmallCap(GPT2Writer):
     """The captioner of Ramos et al. (2023), *SmallCap: Lightweight image captioning prompted with retrieval
     augmentation*; inputs are {"features": (N, S, d), "prompt": (N, P)}, the latter as `prompt_rows` makes
@@ -129,23 +128,7 @@ class SmallCap(GPT2Writer):
         there = inputs["prompt"] != PAD
         order = there.long().argsort(dim=1, stable=True) # padding first
         prompt = inputs["prompt"].gather(1, order)
-        return {"prompt": prompt, "pairs": self.pairs(inputs["features"])}, there.gather(1, order)
-
-    def decode(self, tokens: Tensor, memory: Mapping, mask: Tensor) -> Tensor: # (N, T) -> (N, T, V)
-        x = self.embed(torch.cat([memory["prompt"], tokens], 1))
-        there = torch.cat([mask, torch.ones_like(tokens, dtype=torch.bool)], 1)
-        return self.run(x, there, tokens.shape[1], seen=memory["pairs"])
-
-    def begin(self, memory: Mapping, mask: Tensor) -> dict:
-        from transformers import DynamicCache
-        past = DynamicCache()
-        self.run(self.embed(memory["prompt"]), mask, 1, past, memory["pairs"])
-        return {"mask": mask, "pairs": memory["pairs"], "past": past}
-
-    def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]: # (N,) -> (N, V)
-        mask = torch.cat([state["mask"], torch.ones_like(last, dtype=torch.bool)[:, None]], 1)
-        logits = self.run(self.embed(last[:, None]), mask, 1, state["past"], state["pairs"])
-        return logits[:, 0], {**state, "mask": mask}
+        return {"before": self.embed(prompt), "seen": self.pairs(inputs["features"])}, there.gather(1, order)
 
 # %% ../../nbs/models/160_smallcap.ipynb #1dadd945
 _RULES = ((r"^gpt\.", "decoder."),)
