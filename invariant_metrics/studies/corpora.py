@@ -35,6 +35,7 @@ from .plan import value_with_replicates
 from ..metrics.metric import (Metric, PairedMetric, Rows, SetMetric, TextMetric, extract,
                                             get_metric, weights_of)
 from ..metrics.violation import paraphrase_from_memory, violation_metric
+from ..training.kept_texts import kept_pairs, vocabulary_note
 from ..training.text_corpora import TextCorpus, photo_texts, scene_texts
 
 # %% ../../nbs/studies/040_corpora.ipynb #46a47548
@@ -96,12 +97,18 @@ def _divide_texts(
     return named
 
 # %% ../../nbs/studies/040_corpora.ipynb #497a8eee
+_PREPARED = {"bisimcut": "bpe", "bibert": "wordpiece"} # published translators: the kind of their vocabularies
+
 def own_data(plan: StudyPlan) -> tuple[CaptionSet, dict[str, list[int]]]: # and the positions of each part
     "The user's texts and how they are divided; raises InputError on unusable files."
     place = Path(plan.settings["data"])
     named = {name: plan.settings[name] or None for name in ("field", "key")}
-    data = (load_parallel(place, **named) if plan.task == "translation"
-            else load_captions(captions_file(place), **named))
+    if plan.task == "captioning":
+        data = load_captions(captions_file(place), **named, skip_shared=plan.settings["skip_shared"])
+    elif kind := _PREPARED.get(plan.settings["model"]):
+        data = kept_pairs(place, **named)
+        data = replace(data, notes=(*data.notes, vocabulary_note(kind)))
+    else: data = load_parallel(place, **named)
     return data, _divide_texts(data.split, plan)
 
 def own_names(plan: StudyPlan, part: str) -> list[str]:

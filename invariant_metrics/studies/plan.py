@@ -80,6 +80,7 @@ class StudyDesign:
                 "grid": "default", "alphas": None, "seeds": None, "metrics": (), "invariants": (), "long": "cut",
                 "seed": 0, "systems": None, "weights": None, "encoder": None, "regions": None,
                 "regions_identity": None, "random_networks": None, "test_data": None, "field": (), "key": (),
+                "skip_shared": False,
                 "task": self.task, "model": self.model, "select": self.select}
 
 # %% ../../nbs/studies/010_plan.ipynb #001d35a3

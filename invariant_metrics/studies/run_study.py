@@ -142,6 +142,8 @@ def study(
     field: Sequence[str] = (),
     key: Sequence[str] = (),
     recursive: bool = False,               # look into its subfolders
+    # captioning: leave pictures out of training that are in another part, too
+    skip_shared: bool = False,
     regions: str | Path | None = None,     # folder of label maps <stem>_a<k>.png
     resume: bool = False,                  # insist on going on with an interrupted run
     overwrite: bool = False,               # replace another run in the folder
@@ -183,6 +185,8 @@ def study(
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
     if test_data and not data: raise InputError("--test-data are tested beside --data; give what to train on")
     if not (texts and trained and data): given.refuse("without texts of your own to train on", "field", "key")
+    if not (task == "captioning" and trained and data):
+        given.refuse("without captions of your own to train on", "skip_shared")
     def known(place: str | Path | None) -> str | None:
         return data_identity(place, recursive or texts, files=texts or Path(place or "").suffix == ".txt")
     identity = known(data)
@@ -197,7 +201,8 @@ def study(
                     invariants=list(invariants), select=select or design.select, long=long, seed=seed,
                     device=device or "cpu", version=package_version(),
                     systems=systems and list(systems), weights=chosen, encoder=encoder,
-                    **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
+                    **{name: list(value) for name, value in (("field", field), ("key", key)) if value},
+                    **({"skip_shared": True} if skip_shared else {}))
     before = None if overwrite else read_run(out)
     if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)

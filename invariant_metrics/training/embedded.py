@@ -23,6 +23,8 @@ RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, its arguments b
     "word-pieces": ("invariant_metrics.training.text_classifier:make_word_pieces", {}),
     **{name: ("invariant_metrics.training.text_classifier:make_reader", {"name": name})
        for name in ("entities", "sentiment")},
+    "bilingual-lm": ("invariant_metrics.training.language_models:make_bilingual_lm", {}),
+    "caption-lm": ("invariant_metrics.training.language_models:make_caption_lm", {}),
 }
 
 # %% ../../nbs/training/040_embedded.ipynb #a88cc781

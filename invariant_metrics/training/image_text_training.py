@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['CONTEXT', 'TEST_SCENES', 'ten_captions', 'caption_words', 'CaptionedScenes', 'TextFacts', 'right_ranks',
-           'ImageTextReport', 'image_text_report', 'save_clip', 'make_image_text']
+           'ImageTextReport', 'image_text_report', 'save_transformer', 'make_image_text']
 
 # %% ../../nbs/training/110_image_text_training.ipynb #d657eb2e
 import re
@@ -472,13 +472,18 @@ def image_text_report(model: ImageText, # or anything with its methods `images` 
     return ImageTextReport(ranks, _foil_frame(model, pictures, rows, prefix=prefix))
 
 # %% ../../nbs/training/110_image_text_training.ipynb #217b9108
-def save_clip(folder: str | Path, clip: nn.Module, tokenizer) -> Path:
-    "Write a CLIP as a folder that transformers and `image_text` open, matrices in 16 bits; returns it."
+def save_transformer(folder: str | Path,
+                     network: nn.Module, # of transformers
+                     tokenizer=None,     # of transformers; None for a network without one
+                    ) -> Path:           # the folder
+    """Write a network as a folder that transformers opens, matrices in 16 bits; tensors that are tied are
+    written once."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    clip.config.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    state = {k: v.detach().cpu().contiguous() for k, v in clip.state_dict().items()}
+    network.config.save_pretrained(folder)
+    if tokenizer is not None: tokenizer.save_pretrained(folder)
+    own = {v.data_ptr(): k for k, v in reversed(network.state_dict().items())} # the first name of each tensor
+    state = {k: v.detach().cpu().contiguous() for k, v in network.state_dict().items() if own[v.data_ptr()] == k}
     state = {k: v.half() if v.is_floating_point() and v.ndim > 1 else v for k, v in state.items()}
     save_tensors(folder/"model.safetensors", state, {"format": "pt"})
     return folder
@@ -497,7 +502,7 @@ def make_image_text(folder: str | Path | None = None,      # for card and weight
     card = Card("embedded-clip", what, command="invariant-metrics weights train embedded-clip",
                 data=f"scenes and captions of this package, seed {_TRAINING_SCENES + seed}, {steps} steps")
     with tempfile.TemporaryDirectory() as trial:
-        save_clip(trial, model.clip, tokenizer)
+        save_transformer(trial, model.clip, tokenizer)
         report = image_text_report(image_text(trial), make_scenes(tests, 64, TEST_SCENES))
         scores = report.numbers() | {"n": report.foils["kind"].value_counts().to_dict()}
         return save_embedded_folder("embedded-clip", trial, replace(card, scores=scores), folder)

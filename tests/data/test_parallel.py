@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from invariant_metrics.data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel
+from invariant_metrics.data.parallel import CaptionSet, ParallelTexts, load_captions, load_parallel, parallel_files
 from handmade import fails, put
 from real_data import data_path
 
@@ -43,6 +43,26 @@ def test_languages_go_either_way_and_gzip_is_read(corpus):
 def test_splits_by_the_names_they_go_by(tmp_path, stem, split):
     put(tmp_path, f"{stem}.de", "a\n"), put(tmp_path, f"{stem}.en", "b\n")
     assert load_parallel(tmp_path).split == [split]
+
+
+def test_the_files_that_are_read_are_named(corpus):
+    put(corpus, "readme.md", "hello")
+    assert [f.name for f in parallel_files(corpus)] == ["test.de", "test.en", "train.de", "train.en", "valid.de", "valid.en"]
+    assert [f.name for f in parallel_files(corpus, "en", "de")][:2] == ["test.en", "test.de"]
+    assert parallel_files((corpus/"train.de", corpus/"test.en")) == [corpus/"train.de", corpus/"test.en"] and parallel_files(corpus/"readme.md") == [corpus/"readme.md"]
+    assert fails(parallel_files, corpus/"gone.tsv") == f"{corpus/'gone.tsv'}: no such file or folder"
+    assert "no files that end in .fr" in fails(parallel_files, corpus, "fr", "it")
+
+
+def test_iwslt_as_it_is_unpacked(tmp_path):
+    put(tmp_path, "train.tags.de-en.de", "<url>http://x</url>\n<title>Titel</title>\n Hallo.\nDanke.\n")
+    put(tmp_path, "train.tags.de-en.en", "<url>http://x</url>\n<title>Title</title>\n Hello.\nThanks.\n")
+    for name, a, b in (("TED.dev2010", "Ja.", "Yes."), ("TEDX.dev2012", "Nein.", "No."), ("TED.tst2010", "Gut.", "Good.")):
+        for language, text in (("de", a), ("en", b)):
+            put(tmp_path, f"IWSLT14.{name}.de-en.{language}.xml", f'<?xml version="1.0"?>\n<mteval>\n<srcset><doc docid="1">\n<seg id="1"> {text} </seg>\n</doc></srcset>\n</mteval>\n')
+    pairs = load_parallel(tmp_path)
+    assert pairs.part("train").source == ["Hallo.", "Danke."] and pairs.part("train").references == [("Hello.",), ("Thanks.",)]
+    assert sorted(pairs.part("validation").source) == ["Ja.", "Nein."] and pairs.part("test").references == [("Good.",)]
 
 
 def test_two_files_and_windows_lines(tmp_path):
@@ -135,6 +155,25 @@ def test_karpathys_split_and_its_rest(tmp_path):
     images = [{"filename": f"{i}.jpg", "split": s, "sentences": [{"tokens": ["a", s]}]} for i, s in enumerate(("train", "restval", "val", "test"))]
     held = load_captions(put(tmp_path, "dataset_coco.json", json.dumps({"images": images})))
     assert held.split == ["train", "train", "validation", "test"] and held.references[1] == ("a restval",)
+
+
+def two_parts(*splits): return {"images": [{"filename": f"{i}.jpg", "split": s, "sentences": [{"raw": f"{s} caption"}]} for i, s in splits]}
+
+
+def test_a_picture_in_two_parts_is_refused_or_kept_for_the_later_one(tmp_path):
+    twice = two_parts((0, "train"), (1, "restval"), (1, "test"), (2, "val"), (0, "val"), (3, "train"))
+    file = put(tmp_path, "dataset_flickr8k.json", json.dumps(twice))
+    assert "2 of 4 pictures are in two parts, 0.jpg in train and validation; take each out of one" in fails(load_captions, file)
+    held = load_captions(file, skip_shared=True)
+    assert dict(zip(held.names, held.split)) == {"0.jpg": "validation", "1.jpg": "test", "2.jpg": "validation", "3.jpg": "train"}
+    assert dict(zip(held.names, held.references))["1.jpg"] == ("test caption",)
+    assert held.notes == ("2 of 4 pictures are in two parts, and each is kept in the later one alone: 0.jpg, 1.jpg",)
+
+
+def test_a_picture_that_comes_twice_in_one_part_is_one_picture(tmp_path):
+    file = put(tmp_path, "dataset_coco.json", json.dumps(two_parts((0, "train"), (0, "restval"), (1, "val"))))
+    for held in (load_captions(file), load_captions(file, skip_shared=True)):
+        assert held.references == [("train caption", "restval caption"), ("val caption",)] and held.notes == ()
 
 
 def test_commas_and_bars_inside_a_caption_stay(tmp_path):

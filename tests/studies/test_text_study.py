@@ -118,6 +118,27 @@ def test_own_parallel_text_without_a_truth(tmp_path, monkeypatch):
     assert not set(parts["train"]) & set(parts["test"]) and len(parts["validation"]) == TINY["translation"].validation
 
 
+def test_karpathys_parts_are_the_parts_of_the_study(tmp_path):
+    parts = {"train": 10, "restval": 4, "val": 9, "test": 9}
+    names = [f"{split}-{i}.png" for split, n in parts.items() for i in range(n)]
+    scenes = make_scenes(len(names), 32, seed=6)
+    for name, rgb in zip(names, scenes.rgb): Image.fromarray((255*rgb).byte().permute(1, 2, 0).numpy()).save(tmp_path/name)
+    images = [{"filename": name, "split": name.partition("-")[0], "sentences": [{"raw": f"caption of {name}"}]} for name in names]
+    def put(rows): (tmp_path/"dataset_coco.json").write_text(json.dumps({"images": rows}))
+    def made(**more): return Captioning(make_plan({"task": "captioning", "seeds": 1, "data": str(tmp_path), "data_identity": "k", **more}, TINY["captioning"]), tmp_path/"run")
+    put(images)
+    own = made().own_names()
+    assert {name.partition("-")[0] for name in own["train"]} == {"train", "restval"} and len(own["train"]) == 14
+    assert all(name.startswith("val") for name in own["validation"]) and all(name.startswith("test") for name in own["test"])
+    corpus = made().corpora["validation"]
+    assert corpus.references == [(f"caption of {name}",) for name in corpus.names]
+    put([*images, {**images[0], "split": "test"}])
+    with pytest.raises(InputError, match="1 of 32 pictures are in two parts, train-0.png in train and test; take each out of one"): made().check_data()
+    skipping = made(skip_shared=True)
+    skipping.check_data()
+    assert "train-0.png" not in skipping.own_names()["train"]
+
+
 def test_own_captions_with_pictures(tmp_path):
     scenes = make_scenes(80, 32, seed=6)
     for i, rgb in enumerate(scenes.rgb): Image.fromarray((255*rgb).byte().permute(1, 2, 0).numpy()).save(tmp_path/f"{i}.png")
