@@ -98,9 +98,34 @@ def bpe(cls: Vocabulary, texts: Iterable[str],
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=list(SPECIALS), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
+    return _of_tokenizer(tokenizer)
+
+def _of_tokenizer(tokenizer) -> Vocabulary: # of the tokenizers library
     pieces = [tokenizer.id_to_token(i) for i in range(tokenizer.get_vocab_size())]
-    surfaces = tuple(piece.replace("▁", " ").strip() for piece in pieces[len(SPECIALS):])
-    return cls(("",)*len(SPECIALS) + surfaces, tokenizer.to_str())
+    mark = getattr(tokenizer.model, "continuing_subword_prefix", None) or ""
+    surfaces = tuple(piece.removeprefix(mark).replace("▁", " ").strip() for piece in pieces[len(SPECIALS):])
+    return Vocabulary(("",)*len(SPECIALS) + surfaces, tokenizer.to_str())
+
+# %% ../../nbs/models/030_text_networks.ipynb #d1ef25a0
+@patch(cls_method=True)
+def wordpiece(cls: Vocabulary, texts: Iterable[str],
+              size: int,                             # entries at most, specials included
+             ) -> Vocabulary:
+    "Beginnings and continuations of words learned from these texts (Schuster and Nakajima 2012)."
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+    marks = pre_tokenizers.Punctuation()
+    texts = list(texts)
+    letters = [c for c in sorted({*"".join(texts)} - {" ", "▁"}) if len(marks.pre_tokenize_str(f"a{c}")) == 1]
+    # continuations are numbered here: the trainer's own numbers, and then its pieces, change from run to run
+    known = [*SPECIALS, *(f"##{c}" for c in letters)]
+    tokenizer = Tokenizer(models.WordPiece(unk_token=SPECIALS[UNK]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Metaspace(), marks])
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=known, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    learned = Tokenizer(models.WordPiece(tokenizer.get_vocab(), unk_token=SPECIALS[UNK]))
+    learned.pre_tokenizer = tokenizer.pre_tokenizer
+    learned.decoder = decoders.Sequence([decoders.Replace(Regex("^##"), ""), decoders.Metaspace()])
+    return _of_tokenizer(learned)
 
 # %% ../../nbs/models/030_text_networks.ipynb #51145f89
 @patch
