@@ -34,12 +34,16 @@ from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpor
 from .corpora import own_corpora, own_data, own_names, picture_encoder, text_encoder
 from .corpora import text_weight_takers, writer_metrics
 from ..metrics.metric import Metric, weight_names
+from ..models.bibert import LanguageModel
 from ..models.generators import captioners, translators
 from ..models.text_networks import TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
 from ..training.batches import batch_indices
+from ..training.kept_texts import vocabulary_note, writer_vocabulary
 from ..training.loop import Optim
 from ..training.self_critical import SelfCriticalLoss, WeightedLoss
+from ..training.text_recipes import (READER, TextRecipe, open_language_model,
+                                                     translation_recipe)
 from ..training.text_training import TextTargets, augmented_text, text_batches
 
 # %% ../../nbs/studies/050_writers.ipynb #e362d9d6
@@ -56,7 +60,9 @@ _TRANSLATION = StudyDesign(
     controls={"+entities": ("entities-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
     datasets=("bilingual", "own"),
-    tricks={"copied-source": False, "commonest-text": False, "repeated": True})
+    tricks={"copied-source": False, "commonest-text": False, "repeated": True},
+    published={"bisimcut": StudySize(0, 160_239, 7283, 6750, 100_000, 50_000, 160, 1000),
+               "bibert": StudySize(0, 160_239, 7283, 6750, 18_500, 2500, 1300, 1000)})
 
 _CAPTIONING = StudyDesign(
     "captioning", model="small", select="fbd-4",
@@ -78,6 +84,7 @@ _CAPTIONING = StudyDesign(
 
 # %% ../../nbs/studies/050_writers.ipynb #e42320e1
 _PIECES = {"iwslt": 10_000, "base": 37_000} # full-size translators: entries of the joint vocabulary
+_LEARNED = {"bisimcut": ("bpe", 10_000), "bibert": ("wordpiece", 12_000)} # published ones, at their full size
 
 def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None, Vocabulary]:
     "The words, or pieces of words, of the training set: of its sources (None for pictures) and of its texts."
@@ -85,6 +92,10 @@ def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None,
     least = 2 if plan.settings["data"] else 1
     if plan.task == "captioning": return None, Vocabulary.of(written, least)
     both = [*train.source, *written]
+    if plan.settings["scale"] == "full" and plan.settings["model"] in _LEARNED:
+        kind, size = _LEARNED[plan.settings["model"]]
+        joint = writer_vocabulary(kind, both, size)
+        return joint, joint
     size = _PIECES.get(plan.settings["model"])
     joint = Vocabulary.bpe(both, size) if size else Vocabulary.of(both, least)
     return joint, joint
@@ -108,6 +119,20 @@ class WritingTask(StudyTask):
     longest: int        # entries of a text at most
     smoothing: float    # of labels, in the task loss
     networks: Registry  # where the network comes from
+    # (name of a network, size, weights) -> its recipe, None for networks of this package
+    recipes: Callable[..., TextRecipe | None] = staticmethod(lambda model, size, weights: None)
+
+    @property
+    def network_size(self) -> str: # of a published network: as published on the full scale, else tiny
+        return "full" if self.plan.settings["scale"] == "full" else "tiny"
+
+    @cached_property
+    def recipe(self) -> TextRecipe | None: # None: the loss of this package
+        return self.recipes(self.plan.settings["model"], self.network_size, self.plan.weights.named)
+
+    @property
+    def published(self) -> bool: # whether optimizer and search are those of a paper
+        return self.recipe is not None and self.network_size == "full"
 
     @cached_property
     def corpora(self) -> dict[str, TextCorpus]: return corpora(self.plan, tuple(DATA_PARTS), self.device)
@@ -130,7 +155,7 @@ class WritingTask(StudyTask):
         return {}
 
     @cached_property
-    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+    def learned_texts(self) -> tuple[list[str], list[int]]: # (M,) texts, the item each belongs to
         texts, owner = self.training_texts()
         if self.plan.settings["long"] == "drop":
             cut = set(self.too_long(texts, owner))
@@ -138,6 +163,11 @@ class WritingTask(StudyTask):
         if not texts:
             raise InputError(f"every training text has {self.longest} words or more; "
                              "leave --long drop out to cut them")
+        return texts, owner
+
+    @cached_property
+    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+        texts, owner = self.learned_texts
         return self.words[1].batch(texts, self.longest), torch.tensor(owner)
 
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
@@ -160,7 +190,11 @@ class WritingTask(StudyTask):
     def network(self, seed: int) -> TextGenerator:
         source, target = self.words
         given = self.corpora["train"].features.shape[-1] if source is None else source
-        return self.networks[self.plan.settings["model"]](given, target, seed=seed).to(self.device)
+        size = {"size": self.network_size} if self.recipe else {}
+        return self.networks[self.plan.settings["model"]](given, target, seed=seed, **size).to(self.device)
+
+    def optim(self, forked: bool) -> Optim:
+        return self.recipe.optim if self.published else super().optim(forked)
 
     def data_record(self) -> dict[str, str]:
         s = self.plan.settings
@@ -174,9 +208,22 @@ class WritingTask(StudyTask):
 class Translation(WritingTask):
     "Sentences in, sentences of another language out."
     design = _TRANSLATION
-    longest = 40
     smoothing = 0.1
     networks = translators
+    recipes = staticmethod(translation_recipe)
+
+    @property
+    def longest(self) -> int: return 176 if self.published else 40 # papers leave out what is longer than 175
+
+    @cached_property
+    def reader(self) -> LanguageModel | None: # what reads the source, if it is a language model
+        if self.plan.settings["model"] != "bibert": return None
+        return open_language_model(self.plan.weights.named.get(READER, READER))
+
+    @cached_property
+    def words(self) -> tuple:
+        source, target = vocabularies(self.plan, self.corpora["train"])
+        return self.reader or source, target
 
 @register_task
 class Captioning(WritingTask):
@@ -217,6 +264,9 @@ def _system_loss(task: WritingTask, invariants: Sequence[str],
                  alpha: float) -> tuple[Callable, AugmentedLoss]:
     "A system's loss for `fit` (task, soft invariants, rewards), and its part without rewards."
     words = task.words[1]
+    if _WEIGHTED in invariants and task.recipe:
+        raise InputError(f"{_WEIGHTED} changes the task loss of this package, and {task.plan.settings['model']} "
+                         "is trained with its own")
     if _WEIGHTED in invariants:
         others = ", ".join(i for i in invariants if i != _WEIGHTED)
         if others: raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not with {others}")
@@ -224,7 +274,8 @@ def _system_loss(task: WritingTask, invariants: Sequence[str],
         return loss, augmented_text(words, {}, task.smoothing)
     rewarded = [i for i in invariants if not task.invariant(i).differentiable]
     bound = {label_of(i): (task.invariant(i), alpha) for i in invariants if i not in rewarded}
-    soft = augmented_text(words, bound, smoothing=task.smoothing)
+    soft = (task.recipe.loss(words, bound) if task.recipe
+            else augmented_text(words, bound, smoothing=task.smoothing))
     if not rewarded: return soft, soft
     rewards = {label_of(i): (task.invariant(i).reward, 1.0) for i in rewarded}
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", _SAMPLES, task.longest), soft
@@ -281,7 +332,8 @@ def _most_frequent(texts: Sequence[str]) -> str:
 def predict(self: WritingTask, network: TextGenerator, part: str,
             bonus: float) -> list[str]: # word by likeliest word
     inputs = {k: v.to(self.device) for k, v in self.inputs(part).items()}
-    return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus)
+    search = self.recipe.decoding if self.published else {}
+    return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus, **search)
 
 @patch
 def trick(self: WritingTask, name: str, part: str, pred: Sequence[str]) -> list[str]:
@@ -333,7 +385,7 @@ def check(self: WritingTask) -> dict[str, bool]:
     except InputError as error:
         raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
     metrics = writer_metrics(self.plan, encoder)
-    make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
+    make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), lambda: self.recipe])
     for spec in self.plan.invariants:
         read = self.invariant(spec).inputs
         if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
@@ -359,4 +411,50 @@ def prepare(self: WritingTask) -> None: # notes what is left out of own data, an
     if self.words[1].pieces:
         notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
                      "than in whole words")
+    for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
+
+# %% ../../nbs/studies/050_writers.ipynb #57ac06a1
+@patch
+def pretraining_batches(self: Translation, seed: int, batches: Callable) -> Callable: # of both directions
+    if self.recipe is None: return batches
+    texts, owner = self.learned_texts
+    sources = [self.corpora["train"].source[i] for i in owner]
+    inputs = {"source": self.words[0].batch([*sources, *texts], self.longest)}
+    tokens = self.words[1].batch([*texts, *sources], self.longest)
+    make = text_batches(inputs, tokens, self.words[1], self.plan.size.batch, seed)
+    def at(i: int) -> dict:
+        self.tick()
+        return make(i)
+    return at
+
+# %% ../../nbs/studies/050_writers.ipynb #f9cf5f6b
+@patch
+def weight_takers(self: Translation) -> dict[str, tuple[str, ...]]:
+    read = {READER: (READER,)} if self.plan.settings["model"] == "bibert" else {}
+    return WritingTask.weight_takers(self) | read
+
+@patch
+def data_record(self: Translation) -> dict[str, str]:
+    read = {"reader": digest(self.plan.settings["weights"])} if self.reader else {}
+    return WritingTask.data_record(self) | read
+
+@patch
+def check(self: Translation) -> dict[str, bool]:
+    found = WritingTask.check(self)
+    if self.reader is None: return found
+    with torch.device("meta"): # refuses another width
+        self.networks[self.plan.settings["model"]](self.reader, self.reader, size=self.network_size)
+    if self.reader.positions <= self.longest:
+        raise InputError(f"sentences may have {self.longest} pieces and the language model has "
+                         f"{self.reader.positions} positions; give one with more")
+    return found
+
+@patch
+def prepare(self: Translation) -> None: # says besides how much the language model does not know
+    WritingTask.prepare(self)
+    s = self.plan.settings
+    notes = [vocabulary_note(_LEARNED[s["model"]][0])] if self.published else []
+    if s["data"] and self.reader:
+        share = self.reader.unknown_share(self.corpora["train"].source)
+        notes.append(f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them")
     for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
