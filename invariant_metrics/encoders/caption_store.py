@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LONGEST_KEPT', 'NEIGHBORS', 'KEPT', 'USED', 'largest_products', 'CaptionStore', 'caption_store', 'retrieve',
-           'clip_features']
+           'clip_vectors', 'clip_tokens', 'token_vectors']
 
-# %% ../../nbs/encoders/120_caption_store.ipynb #70ad84e6
+# %% ../../nbs/encoders/120_caption_store.ipynb #a7f30334
 import importlib.util
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..core import InputError
 from .cache import cached_rows
 from .image_text import ImageText
-from .public import TokenEncoder
+from .public import Clip, TokenEncoder
 from ..files import digest
 
 # %% ../../nbs/encoders/120_caption_store.ipynb #cf643131
@@ -93,13 +93,24 @@ def retrieve(store: CaptionStore,
                          f"among them; the store holds {len(store)} captions, give it more")
     return found
 
-# %% ../../nbs/encoders/120_caption_store.ipynb #2a5d5d3f
+# %% ../../nbs/encoders/120_caption_store.ipynb #e091f4ce
 @torch.no_grad()
-def clip_features(encoder: TokenEncoder, # of a CLIP, as `get_encoder("clip", …)` gives it
-                  rgb: Tensor,           # (N, 3, H, W) in [0, 1]
-                  tokens: bool,          # what the last block says, rather than one vector
-                  batch: int = 64,       # pictures at a time
-                 ) -> Tensor:            # (N, 1 + S, D) class token and patches, or (N, d)
-    "What a captioner on CLIP reads of pictures, in float32."
-    runs = [encoder.run(encoder.prepare(part)) for part in rgb.split(batch)]
-    return torch.cat([blocks[-1] if tokens else final for final, blocks in runs]).float()
+def clip_vectors(encoder: TokenEncoder, # of a CLIP, as `get_encoder("clip", …)` gives it
+                 rgb: Tensor,           # (N, 3, H, W) in [0, 1]
+                 batch: int = 64,       # pictures at a time
+                ) -> Tensor:            # (N, d)
+    "The projected vector of each picture, in float32 and not of length 1."
+    return torch.cat([encoder.run(encoder.prepare(part))[0] for part in rgb.split(batch)]).float()
+
+@torch.no_grad()
+def clip_tokens(encoder: TokenEncoder, rgb: Tensor, batch: int = 64) -> Tensor: # (N, 1 + S, D)
+    "What the last block says of each picture, at the class token and at each patch, in float32."
+    return torch.cat([encoder.run(encoder.prepare(part))[1][-1] for part in rgb.split(batch)]).float()
+
+@torch.no_grad()
+def token_vectors(encoder: Clip,   # of transformers, whose tokens they are
+                  tokens: Tensor,  # (N, 1 + S, D), as from `clip_tokens`
+                 ) -> Tensor:      # (N, d)
+    "The vectors of pictures whose tokens are known, of length 1, for a store's inner products."
+    x = encoder.net.visual_projection(encoder.net.vision_model.post_layernorm(tokens[:, 0]))
+    return x/x.norm(dim=1, keepdim=True)

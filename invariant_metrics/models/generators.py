@@ -38,6 +38,7 @@ class Shape:
     shared_embedding: bool = False # one embedding for source and target, which then share their vocabulary
     input_dropout: float = 0.0     # of picture features
     unbiased_norm: bool = False    # layer norms divide by the unbiased deviation plus 1e-6 (Luo 2020)
+    inner_dropout: float = 0.0     # of attention's weights and within feed-forward parts
 
 # %% ../../nbs/models/040_generators.ipynb #4afb0190
 class _UnbiasedNorm(nn.LayerNorm):
@@ -60,6 +61,7 @@ class Attention(nn.Module):
         super().__init__()
         d = shape.width
         self.heads = shape.heads
+        self.dropout = shape.inner_dropout
         self.query = nn.Linear(d, d)
         self.pair = nn.Linear(d, 2*d) # keys and values side by side
         self.out = nn.Linear(d, d)
@@ -77,7 +79,8 @@ class Attention(nn.Module):
                 causal: bool = False,                       # position t sees positions 0 … t only
                ) -> Tensor:                                 # (N, T, d)
         queries = self.split_heads(self.query(x))           # (N, h, T, d/h)
-        mixed = F.scaled_dot_product_attention(queries, *keys_values, attn_mask=mask, is_causal=causal)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(queries, *keys_values, mask, dropout, causal)
         return self.out(mixed.transpose(1, 2).flatten(2))   # heads side by side again
 
 # %% ../../nbs/models/040_generators.ipynb #bc73e424
@@ -92,7 +95,8 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(shape.dropout)
         self.self_attn = Attention(shape)
         self.cross_attn = Attention(shape) if crosses else None
-        self.ffn = nn.Sequential(nn.Linear(d, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, d))
+        between = nn.Sequential(nn.ReLU(), nn.Dropout(shape.inner_dropout))
+        self.ffn = nn.Sequential(nn.Linear(d, shape.hidden), between, nn.Linear(shape.hidden, d))
         self.norms = nn.ModuleList(_layer_norm(shape) for _ in range(2 + crosses))
 
     def part_input(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -179,8 +183,20 @@ class Transformer(TextGenerator):
         x = self.final_norms[1](x)
         return self.output_layer(x) if self.output_layer is not None else F.linear(x, self.embedding.weight)
 
+    def embed(self, words: Tensor, # (N, T) of the text that is written
+              start: int = 0,      # position of the first one
+             ) -> Tensor:          # (N, T, d)
+        "What the decoder reads."
+        return _embed_with_positions(self.embedding, words, start)
+
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor: # (N, T) -> (N, T, V)
-        x = self.drop(_embed_with_positions(self.embedding, tokens))
+        return self.decode_vectors(self.embed(tokens), memory, mask)
+
+    def decode_vectors(self, x: Tensor,             # (N, T, d), as `embed` makes them
+                       memory: Tensor, mask: Tensor,
+                      ) -> Tensor:                  # (N, T, V)
+        "Logits of the next words."
+        x = self.drop(x)
         for layer in self.decoder:
             x = layer(x, mask[:, None, None], layer.cross_attn.keys_values(memory))[0]
         return self.logits(x)
@@ -193,7 +209,7 @@ class Transformer(TextGenerator):
 
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]: # (N,) -> (N, V)
         position = state["past"][0][0].shape[2] # words so far
-        x = _embed_with_positions(self.embedding, last[:, None], start=position)
+        x = self.embed(last[:, None], position)
         past = []
         for layer, memory, before in zip(self.decoder, state["memory"], state["past"]):
             x, keys_values = layer(x, state["mask"], memory, before)
