@@ -45,8 +45,8 @@ def gpt2_vocabulary(tokenizer,            # of transformers, as it lies beside a
     "The pieces of a public GPT-2; raises InputError if padding or end is not one piece."
     rows = {text: tokenizer(text)["input_ids"] for text in (pad, end)}
     several = [text for text, ids in rows.items() if len(ids) != 1]
-    if several: raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of this tokenizer; "
-                                 "a special entry has to be one")
+    if several: raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of the tokenizer, and a special entry "
+                                 "has to be one; put GPT-2's own tokenizer into its folder")
     (pad_id,), (end_id,) = rows.values()
     special = tokenizer.eos_token_id # GPT-2 has no other
     return HubVocabulary(tokenizer, entries, (pad_id, special, end_id, special))
@@ -103,6 +103,8 @@ class GPT2Writer(TextGenerator):
             raise InputError(f"a GPT-2 of {gpt.config.vocab_size} entries does not write in a vocabulary of "
                              f"{len(vocabulary)}")
         self.gpt = gpt
+        if gpt.config.activation_function == "gelu_new": # the same function in one pass instead of eight
+            for block in gpt.transformer.h: block.mlp.act = nn.GELU(approximate="tanh")
         self.register_buffer("ids", _on_cpu(order), persistent=False)
         self.register_buffer("twins", _on_cpu(twins(order[:len(SPECIALS)])), persistent=False)
 
