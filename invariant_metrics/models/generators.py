@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'translators', 'captioners', 'Shape', 'Attention', 'Layer', 'sinusoidal_positions', 'Transformer',
-           'Translator', 'Captioner', 'HubVocabulary', 'twins', 'HubTranslator', 'hub']
+           'Translator', 'Captioner', 'HubVocabulary', 'hub_folder', 'twins', 'renumbered', 'HubTranslator',
+           'open_hub_model', 'hub']
 
 # %% ../../nbs/models/040_generators.ipynb #0c162289
 import math
@@ -298,10 +299,12 @@ class HubVocabulary(Vocabulary):
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "number", number)
 
+    def numbers(self, text: str) -> list[int]:
+        "All entries of a text as the model's tokenizer writes it, specials included."
+        return [self.number.get(i, UNK) for i in self.tokenizer(text_target=text)["input_ids"]]
+
     def encode(self, text: str) -> list[int]:
-        ids = self.tokenizer(text_target=text)["input_ids"]
-        numbers = [self.number.get(i, UNK) for i in ids]
-        return [n for n in numbers if n not in (PAD, BOS, EOS)]
+        return [n for n in self.numbers(text) if n not in (PAD, BOS, EOS)]
 
     def decode(self, ids) -> str:
         numbers = [int(i) for i in ids]
@@ -314,7 +317,7 @@ class HubVocabulary(Vocabulary):
         raise InputError("a public model's vocabulary stays with the model; keep its folder")
 
 # %% ../../nbs/models/040_generators.ipynb #f0500968
-def _hub_folder(name: str | Path) -> Path:
+def hub_folder(name: str | Path) -> Path:
     """The folder of a public model on this machine, no network used; raises InputError naming the command
     that fetches it."""
     folder = Path(name).expanduser()
@@ -340,6 +343,15 @@ def twins(first: Sequence[int], # the model's ids of PAD, BOS, EOS, UNK
         if first[n] in seen: repeats.append(n)
         seen.add(first[n])
     return sorted(repeats)
+
+def renumbered(logits: Tensor, # (…, the model's entries)
+               order: Tensor,  # (V,) the model's id of each of ours
+               twins: Tensor,  # our numbers of the twins
+              ) -> Tensor:     # (…, V)
+    "A model's logits in our order, those of twins far below all others."
+    low = logits.detach().amax(-1, keepdim=True) - 100
+    low = low.expand(*logits.shape[:-1], len(twins))
+    return logits[..., order].index_copy(-1, twins, low)
 
 # %% ../../nbs/models/040_generators.ipynb #920bd0f4
 class HubTranslator(TextGenerator):
@@ -377,13 +389,8 @@ class HubTranslator(TextGenerator):
         return self.network(encoder_outputs=BaseModelOutput(memory), attention_mask=mask.long(),
                             decoder_input_ids=self.order[tokens], **options)
 
-    def _our_logits(self, logits: Tensor) -> Tensor: # (…, the model's entries) -> (…, V), twins far below
-        low = logits.detach().amax(-1, keepdim=True) - 100
-        low = low.expand(*logits.shape[:-1], len(self.twins))
-        return logits[..., self.order].index_copy(-1, self.twins, low)
-
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        return self._our_logits(self._run(tokens, memory, mask, use_cache=False).logits)
+        return renumbered(self._run(tokens, memory, mask, use_cache=False).logits, self.order, self.twins)
 
     def begin(self, memory: Tensor, mask: Tensor) -> dict:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -392,12 +399,17 @@ class HubTranslator(TextGenerator):
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]:
         out = self._run(last[:, None], state["memory"], state["mask"], use_cache=True,
                         past_key_values=state["past"])
-        return self._our_logits(out.logits[:, -1]), {**state, "past": out.past_key_values}
+        return renumbered(out.logits[:, -1], self.order, self.twins), {**state, "past": out.past_key_values}
 
 # %% ../../nbs/models/040_generators.ipynb #e859f582
-def _open_hub_model(folder: Path, name: str,
-                  ) -> tuple[nn.Module, object, dict]: # model, tokenizer, what the loader reports
-    "Open a folder without network access, pickles or code of its own; raises InputError in one line."
+def open_hub_model(folder: Path,
+                   name: str,               # for messages
+                   cls=None,                # of transformers; None: AutoModelForSeq2SeqLM
+                   what: str = "translator",
+                   tokenized: bool = True,  # whether the folder has a tokenizer
+                  ) -> tuple[nn.Module, object]: # model, and tokenizer or None
+    """Open a folder without network access, pickles or code of its own; raises InputError in one line, also
+    if tensors are missing."""
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils import logging as logs
@@ -405,14 +417,18 @@ def _open_hub_model(folder: Path, name: str,
     bar_was_on = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        network, report = AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True,
-                                                                output_loading_info=True, **local)
-        return network, AutoTokenizer.from_pretrained(folder, **local), report
+        network, report = (cls or AutoModelForSeq2SeqLM).from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **local)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local) if tokenized else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{name} holds no translator: {reason}") from error
+        raise InputError(f"{name} holds no {what}: {reason}") from error
     finally:
         if bar_was_on: logs.enable_progress_bar()
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(f"{name} holds no {what}: it lacks {len(missing)} tensors, {missing[0]} among them")
+    return network, tokenizer
 
 def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model brings its own
         weights: str | Path | None = None,           # a folder, or organization/model@COMMIT
@@ -420,11 +436,6 @@ def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model br
     "A public translator; raises InputError if it is not on this machine or is no translator."
     if weights is None:
         raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
-    network, tokenizer, report = _open_hub_model(_hub_folder(weights), str(weights))
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InputError(f"{weights} holds no translator: it lacks {len(missing)} tensors, "
-                         f"{missing[0]} among them")
-    return HubTranslator(network, tokenizer)
+    return HubTranslator(*open_hub_model(hub_folder(weights), str(weights)))
 
 translators.add("hub", hub);
