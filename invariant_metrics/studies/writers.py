@@ -20,9 +20,11 @@ from torch import Tensor
 from ..core import InputError, Registry, unknown
 from ..files import atomic_write, digest
 from ..runs import per_scale
+from ..encoders.caption_store import USED, CaptionStore, caption_store, retrieve, token_vectors
 from ..encoders.encoder import encoder_weight_names
 from ..encoders.grid import channel_stats, standardized
-from ..encoders.weights import make_all
+from ..encoders.image_text import image_text
+from ..encoders.weights import make_all, resolve
 from ..invariants.invariant import invariant_weight_names
 from .improvement import LENGTH
 from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid,
@@ -31,14 +33,17 @@ from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
 from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
                                              exact_metric, measure_texts)
-from .corpora import own_corpora, own_data, own_names, picture_encoder, text_encoder
-from .corpora import text_weight_takers, writer_metrics
+from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names, picture_encoder
+from .corpora import text_encoder, text_weight_takers, writer_metrics
 from ..metrics.metric import Metric, weight_names
 from ..models.bibert import LanguageModel
 from ..models.generators import captioners, translators
-from ..models.text_networks import TextGenerator, Vocabulary
+from ..models.smallcap import prompt_rows, prompt_words
+from ..models.text_networks import UNK, TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
 from ..training.batches import batch_indices
+from ..training.caption_recipes import (CAPTION_ENTRIES, CAPTION_LM, caption_recipe, caption_words,
+                                                        start_captioner)
 from ..training.kept_texts import vocabulary_note, writer_vocabulary
 from ..training.loop import Optim
 from ..training.self_critical import SelfCriticalLoss, WeightedLoss
@@ -80,7 +85,9 @@ _CAPTIONING = StudyDesign(
               "+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
     curve=ControlCurve(LENGTH, 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
     datasets=("scenes", "own"),
-    tricks={"commonest-text": False, "repeated": True})
+    tricks={"commonest-text": False, "repeated": True},
+    published={"smallcap": StudySize(224, 113_287, 5000, 5000, 79_700, 8855, 64, 1000),
+               "clipcap": StudySize(224, 113_287, 5000, 5000, 127_500, 14_170, 40, 1000)})
 
 # %% ../../nbs/studies/050_writers.ipynb #e42320e1
 _PIECES = {"iwslt": 10_000, "base": 37_000} # full-size translators: entries of the joint vocabulary
@@ -237,9 +244,32 @@ class Translation(WritingTask):
 class Captioning(WritingTask):
     "Pictures in, captions out."
     design = _CAPTIONING
-    longest = 20
     smoothing = 0.0
     networks = captioners
+    recipes = staticmethod(caption_recipe)
+
+    @property
+    def longest(self) -> int: return CAPTION_ENTRIES[self.plan.settings["model"]] if self.published else 20
+
+    @cached_property
+    def words(self) -> tuple:
+        model = self.plan.settings["model"]
+        pieces = caption_words(self.network_size, self.plan.weights.named.get("gpt2")) if self.recipe else None
+        if pieces: return None, pieces
+        words = vocabularies(self.plan, self.corpora["train"])[1]
+        if model != "smallcap": return None, words
+        return None, Vocabulary((*words.words, *(w for w in prompt_words() if w not in words.words)))
+
+    @cached_property
+    def store(self) -> CaptionStore: # captions of training pictures that GPT-2 knows every word of
+        texts, owner = self.training_texts()
+        names = self.corpora["train"].names
+        words = self.words[1]
+        def count(text: str) -> int:
+            entries = words.encode(text)
+            return 0 if UNK in entries else len(entries)
+        towers = image_text(self.plan.weights.named.get(CLIP, OWN_CLIP), self.device)
+        return caption_store(towers, texts, [names[i] for i in owner], count)
 
 # %% ../../nbs/studies/050_writers.ipynb #c5e00002
 @patch
@@ -466,3 +496,63 @@ def network_notes(self: Translation) -> list[str]:
     if not (s["data"] and self.reader): return notes
     share = self.reader.unknown_share(self.corpora["train"].source)
     return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them"]
+
+# %% ../../nbs/studies/050_writers.ipynb #a71e2ec8
+def _prompts(task: Captioning, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens
+    corpus = task.corpora[part]
+    vectors = token_vectors(picture_encoder(task.plan), tokens)
+    found = retrieve(task.store, vectors, corpus.names)
+    return prompt_rows(task.words[1], [captions[:USED] for captions in found])
+
+@patch
+def inputs(self: Captioning, part: str) -> dict[str, Tensor]:
+    if self.recipe is None: return WritingTask.inputs(self, part)
+    if part in self.read_by_part: return self.read_by_part[part]
+    features = self.corpora[part].features
+    made = {"features": features}
+    if self.plan.settings["model"] == "smallcap": made["prompt"] = _prompts(self, part, features)
+    self.read_by_part[part] = made
+    return made
+
+@patch
+def network(self: Captioning, seed: int) -> TextGenerator:
+    if self.recipe is None: return WritingTask.network(self, seed)
+    model = self.plan.settings["model"]
+    named = self.plan.weights.named
+    features = self.corpora["train"].features.shape[-1]
+    made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"), named.get(model))
+    return made.to(self.device)
+
+# %% ../../nbs/studies/050_writers.ipynb #6b21decb
+@patch
+def weight_takers(self: Captioning) -> dict[str, tuple[str, ...]]:
+    takers = WritingTask.weight_takers(self)
+    if self.recipe is None: return takers
+    model = self.plan.settings["model"]
+    takers.pop(self.plan.settings["encoder"] or "embedded", None)
+    return takers | {CLIP: (CLIP, OWN_CLIP), "gpt2": ("gpt2", CAPTION_LM), model: (model,)}
+
+@patch
+def data_record(self: Captioning) -> dict[str, str]:
+    seen = {"seen through": digest(self.plan.settings["weights"])} if self.recipe else {}
+    return WritingTask.data_record(self) | seen
+
+@patch
+def check(self: Captioning) -> dict[str, bool]:
+    s = self.plan.settings
+    if self.recipe and s["encoder"]:
+        raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder out, or "
+                         "name another CLIP: --weights clip=FOLDER")
+    if self.recipe:
+        caption_words(self.network_size, self.plan.weights.named.get("gpt2"))
+        make_all([lambda: picture_encoder(self.plan),
+                  *(partial(resolve, weights) for weights in self.plan.weights.named.values())])
+    return WritingTask.check(self)
+
+@patch
+def prepare(self: Captioning) -> None: # says besides where prompts come from
+    WritingTask.prepare(self)
+    if self.plan.settings["model"] != "smallcap": return
+    texts = self.training_texts()[0]
+    print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the CLIP "
+          "that the captioner sees through", file=sys.stderr, flush=True)
