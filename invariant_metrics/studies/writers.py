@@ -42,7 +42,7 @@ from ..models.smallcap import prompt_rows, prompt_words
 from ..models.text_networks import UNK, TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
 from ..training.batches import batch_indices
-from ..training.caption_recipes import (CAPTION_ENTRIES, CAPTION_LM, caption_recipe, caption_words,
+from ..training.caption_recipes import (CAPTION_ENTRIES, CAPTION_LM, caption_recipe, gpt2_pieces,
                                                         start_captioner)
 from ..training.kept_texts import vocabulary_note, writer_vocabulary
 from ..training.loop import Optim
@@ -254,7 +254,7 @@ class Captioning(WritingTask):
     @cached_property
     def words(self) -> tuple:
         model = self.plan.settings["model"]
-        pieces = caption_words(self.network_size, self.plan.weights.named.get("gpt2")) if self.recipe else None
+        pieces = gpt2_pieces(self.network_size, self.plan.weights.named.get("gpt2")) if self.recipe else None
         if pieces: return None, pieces
         words = vocabularies(self.plan, self.corpora["train"])[1]
         if model != "smallcap": return None, words
@@ -270,6 +270,52 @@ class Captioning(WritingTask):
             return 0 if UNK in entries else len(entries)
         towers = image_text(self.plan.weights.named.get(CLIP, OWN_CLIP), self.device)
         return caption_store(towers, texts, [names[i] for i in owner], count)
+
+    def inputs(self, part: str) -> dict[str, Tensor]:
+        if self.recipe is None: return super().inputs(part)
+        if part in self.read_by_part: return self.read_by_part[part]
+        features = self.corpora[part].features
+        made = {"features": features}
+        if self.plan.settings["model"] == "smallcap": made["prompt"] = _prompts(self, part, features)
+        self.read_by_part[part] = made
+        return made
+
+    def network(self, seed: int) -> TextGenerator:
+        if self.recipe is None: return super().network(seed)
+        model = self.plan.settings["model"]
+        named = self.plan.weights.named
+        features = self.corpora["train"].features.shape[-1]
+        made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"), named.get(model))
+        return made.to(self.device)
+
+    def weight_takers(self) -> dict[str, tuple[str, ...]]:
+        takers = super().weight_takers()
+        if self.recipe is None: return takers
+        model = self.plan.settings["model"]
+        takers.pop(self.plan.settings["encoder"] or "embedded", None)
+        return takers | {CLIP: (CLIP, OWN_CLIP), "gpt2": ("gpt2", CAPTION_LM), model: (model,)}
+
+    def data_record(self) -> dict[str, str]:
+        seen = {"seen through": digest(self.plan.settings["weights"])} if self.recipe else {}
+        return super().data_record() | seen
+
+    def check(self) -> dict[str, bool]:
+        s = self.plan.settings
+        if self.recipe and s["encoder"]:
+            raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder out, or "
+                             "name another CLIP: --weights clip=FOLDER")
+        if self.recipe:
+            gpt2_pieces(self.network_size, self.plan.weights.named.get("gpt2"))
+            make_all([lambda: picture_encoder(self.plan),
+                      *(partial(resolve, weights) for weights in self.plan.weights.named.values())])
+        return super().check()
+
+    def prepare(self) -> None: # says besides where prompts come from
+        super().prepare()
+        if self.plan.settings["model"] != "smallcap": return
+        texts = self.training_texts()[0]
+        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the CLIP "
+              "that the captioner sees through", file=sys.stderr, flush=True)
 
 # %% ../../nbs/studies/050_writers.ipynb #c5e00002
 @patch
@@ -498,61 +544,8 @@ def network_notes(self: Translation) -> list[str]:
     return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them"]
 
 # %% ../../nbs/studies/050_writers.ipynb #a71e2ec8
-def _prompts(task: Captioning, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens
+def _prompts(task: WritingTask, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens
     corpus = task.corpora[part]
     vectors = token_vectors(picture_encoder(task.plan), tokens)
     found = retrieve(task.store, vectors, corpus.names)
     return prompt_rows(task.words[1], [captions[:USED] for captions in found])
-
-@patch
-def inputs(self: Captioning, part: str) -> dict[str, Tensor]:
-    if self.recipe is None: return WritingTask.inputs(self, part)
-    if part in self.read_by_part: return self.read_by_part[part]
-    features = self.corpora[part].features
-    made = {"features": features}
-    if self.plan.settings["model"] == "smallcap": made["prompt"] = _prompts(self, part, features)
-    self.read_by_part[part] = made
-    return made
-
-@patch
-def network(self: Captioning, seed: int) -> TextGenerator:
-    if self.recipe is None: return WritingTask.network(self, seed)
-    model = self.plan.settings["model"]
-    named = self.plan.weights.named
-    features = self.corpora["train"].features.shape[-1]
-    made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"), named.get(model))
-    return made.to(self.device)
-
-# %% ../../nbs/studies/050_writers.ipynb #6b21decb
-@patch
-def weight_takers(self: Captioning) -> dict[str, tuple[str, ...]]:
-    takers = WritingTask.weight_takers(self)
-    if self.recipe is None: return takers
-    model = self.plan.settings["model"]
-    takers.pop(self.plan.settings["encoder"] or "embedded", None)
-    return takers | {CLIP: (CLIP, OWN_CLIP), "gpt2": ("gpt2", CAPTION_LM), model: (model,)}
-
-@patch
-def data_record(self: Captioning) -> dict[str, str]:
-    seen = {"seen through": digest(self.plan.settings["weights"])} if self.recipe else {}
-    return WritingTask.data_record(self) | seen
-
-@patch
-def check(self: Captioning) -> dict[str, bool]:
-    s = self.plan.settings
-    if self.recipe and s["encoder"]:
-        raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder out, or "
-                         "name another CLIP: --weights clip=FOLDER")
-    if self.recipe:
-        caption_words(self.network_size, self.plan.weights.named.get("gpt2"))
-        make_all([lambda: picture_encoder(self.plan),
-                  *(partial(resolve, weights) for weights in self.plan.weights.named.values())])
-    return WritingTask.check(self)
-
-@patch
-def prepare(self: Captioning) -> None: # says besides where prompts come from
-    WritingTask.prepare(self)
-    if self.plan.settings["model"] != "smallcap": return
-    texts = self.training_texts()[0]
-    print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the CLIP "
-          "that the captioner sees through", file=sys.stderr, flush=True)
