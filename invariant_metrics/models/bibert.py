@@ -56,8 +56,7 @@ class LanguageModel(HubVocabulary):
             raise InputError(f"a sentence of {ids.shape[1]} pieces is longer than the {self.positions} positions of "
                              "the language model; cut it, or leave it out")
         if next(self.network.parameters()).device != ids.device: self.network.to(ids.device)
-        found = self.network(input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True)
-        return found.hidden_states
+        return self.network(input_ids=ids, output_hidden_states=True).hidden_states
 
     def unknown_share(self, texts: Sequence[str]) -> float: # in [0, 1]
         "The share of these texts' pieces that it does not know."
