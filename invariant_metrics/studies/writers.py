@@ -200,6 +200,14 @@ class WritingTask(StudyTask):
         size = {"size": self.network_size} if self.recipe else {}
         return self.networks[self.plan.settings["model"]](given, target, seed=seed, **size).to(self.device)
 
+    def check_network(self) -> None:
+        "Raises InputError if the network of the plan cannot be trained here."
+        self.recipe
+
+    def network_notes(self) -> list[str]:
+        "What is to be said about the network and these data."
+        return []
+
     def optim(self, forked: bool) -> Optim:
         return self.recipe.optim if self.published else super().optim(forked)
 
@@ -461,7 +469,7 @@ def check(self: WritingTask) -> dict[str, bool]:
     except InputError as error:
         raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
     metrics = writer_metrics(self.plan, encoder)
-    make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), lambda: self.recipe])
+    make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), self.check_network])
     for spec in self.plan.invariants:
         read = self.invariant(spec).inputs
         if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
@@ -474,8 +482,7 @@ def check_data(self: WritingTask) -> None:
     if self.plan.settings["data"]: own_data(self.plan)
 
 @patch
-def prepare(self: WritingTask) -> None: # notes what is left out of own data, and how many texts are too long
-    if not self.plan.settings["data"]: return
+def data_notes(self: WritingTask) -> list[str]: # what is left out of own data, and how many texts are too long
     texts, owner = self.training_texts()
     notes = list(own_data(self.plan)[0].notes)
     long = self.too_long(texts, owner)
@@ -487,6 +494,11 @@ def prepare(self: WritingTask) -> None: # notes what is left out of own data, an
     if self.words[1].pieces:
         notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
                      "than in whole words")
+    return notes
+
+@patch
+def prepare(self: WritingTask) -> None: # says what there is to know about the data and the network
+    notes = [*(self.data_notes() if self.plan.settings["data"] else ()), *self.network_notes()]
     for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
 
 # %% ../../nbs/studies/050_writers.ipynb #57ac06a1
@@ -515,25 +527,21 @@ def data_record(self: Translation) -> dict[str, str]:
     return WritingTask.data_record(self) | read
 
 @patch
-def check(self: Translation) -> dict[str, bool]:
-    found = WritingTask.check(self)
-    if self.reader is None: return found
+def check_network(self: Translation) -> None:
+    if self.reader is None: return
     with torch.device("meta"): # refuses another width
         self.networks[self.plan.settings["model"]](self.reader, self.reader, size=self.network_size)
     if self.reader.positions <= self.longest:
         raise InputError(f"sentences may have {self.longest} pieces and the language model has "
                          f"{self.reader.positions} positions; give one with more")
-    return found
 
 @patch
-def prepare(self: Translation) -> None: # says besides how much the language model does not know
-    WritingTask.prepare(self)
+def network_notes(self: Translation) -> list[str]:
     s = self.plan.settings
     notes = [vocabulary_note(_LEARNED[s["model"]][0])] if self.published else []
-    if s["data"] and self.reader:
-        share = self.reader.unknown_share(self.corpora["train"].source)
-        notes.append(f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them")
-    for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
+    if not (s["data"] and self.reader): return notes
+    share = self.reader.unknown_share(self.corpora["train"].source)
+    return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them"]
 
 # %% ../../nbs/studies/050_writers.ipynb #a71e2ec8
 def _prompts(task: WritingTask, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens
