@@ -314,8 +314,8 @@ def small(monkeypatch, tmp_path):
     from invariant_metrics.rankings import run_ranking as run
     from invariant_metrics.probes.probe_task import ProbeSize
     monkeypatch.setattr(contested, "_SHOWN_TILE", 64)
-    for sizes, items in ((images.COLOR_SIZES, 6), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds._WORLD_SIZES, 12)):
-        for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=1))
+    for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds._WORLD_SIZES, 12)):
+        for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
     def one_process(calls, *words, **options): return [call() for call in calls]
     for module in (images, own_images, own_texts, worlds): monkeypatch.setattr(module, "share_out", one_process)
     for scale in run._RANK_SIZES: monkeypatch.setitem(run._RANK_SIZES, scale, run.RankSize(30, 30))
