@@ -1,7 +1,7 @@
 """Correlations between distances and HYPE-Style: how fast, how often the intervals hold, and the published design on scenes.
 
-Usage: python benchmarks/styles.py [speed] [coverage] [scenes] [INCEPTION_WEIGHTS]   (no word: all three)
-Writes nbs/results/styles_speed.csv, styles_coverage.csv, styles_scenes.csv, styles_scenes_hype.csv. INCEPTION_WEIGHTS, a local file of
+Usage: python benchmarks/styles.py [speed] [study] [coverage] [scenes] [INCEPTION_WEIGHTS]   (no word: all four)
+Writes nbs/results/styles_speed.csv, styles_study.csv, styles_coverage.csv, styles_scenes.csv, styles_scenes_hype.csv. INCEPTION_WEIGHTS, a local file of
 FID's network, adds its four layers to those of the embedded encoder and of the same network with random weights."""
 import sys
 import time
@@ -63,6 +63,24 @@ def speed(styles: int = 20, inputs: int = 25, photos: int = 100, reps: int = 100
             looped = (time.process_time() - middle)*reps/few
             rows.append((layer, metric, middle - start, looped, looped/(middle - start), np.abs(at_once[:few]/loop - 1).max()))
     return pd.DataFrame(rows, columns=["layer", "metric", "seconds", "loop", "ratio", "largest relative difference"])
+
+
+def study(size: int = 64, reps: int = 25) -> pd.DataFrame:
+    "Processor seconds of a study on the embedded network's five layers and its untrained twin: features once, then all distances."
+    rows, scenes = [], make_scenes(500, size=size, seed=3).rgb
+    for styles, inputs in ((20, 500), (20, 250), (20, 125), (10, 500), (5, 500)):
+        made = {f"s{k}": (scenes[:inputs] + 0.02*k*torch.from_numpy(rng(0, k).standard_normal((inputs, 3, 1, 1))).float()).clamp(0, 1) for k in range(styles)}
+        pictures = _style_images(made, scenes)
+        chance = dict(zip(made, np.linspace(0.9, 0.1, styles)))
+        labels = simulate_labels(assign(pictures.inputs, pictures.styles, max(60, inputs), 25, seed=1), chance, seed=1)
+        start = time.process_time()
+        features, plain = (_style_features(pictures, get_encoder("embedded", untrained=twin)) for twin in (False, True))
+        middle = time.process_time()
+        style_agreement(features, labels, pictures.styles, pictures.inputs, reps=reps, control=plain)
+        rows.append((styles, inputs, len(scenes), reps, middle - start, time.process_time() - middle))
+    found = pd.DataFrame(rows, columns=["styles", "inputs", "real", "reps", "seconds, features", "seconds, distances"])
+    return found.assign(quantity=[f"distances after features, {s} styles of {n}" for s, n in zip(found["styles"], found["inputs"])],
+                        required=[60 if (s, n) == (20, 500) else None for s, n in zip(found["styles"], found["inputs"])])
 
 
 def world(seed: int, styles: int, blind: float, width: int = 16) -> dict:
@@ -164,10 +182,11 @@ def scenes(weights: str | None = None) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    words = [w for w in sys.argv[1:] if w in ("speed", "coverage", "scenes")] or ["speed", "coverage", "scenes"]
-    files = [w for w in sys.argv[1:] if w not in ("speed", "coverage", "scenes")]
+    known = {"speed": speed, "study": study, "coverage": coverage, "scenes": lambda: scenes(*files)}
+    words = [w for w in sys.argv[1:] if w in known] or [*known]
+    files = [w for w in sys.argv[1:] if w not in known]
     for word in words:
-        found = {"speed": speed, "coverage": coverage, "scenes": lambda: scenes(*files)}[word]()
+        found = known[word]()
         for name, table in zip((f"styles_{word}", f"styles_{word}_hype"), found if isinstance(found, tuple) else (found,)):
             with atomic_write(RESULTS/f"{name}.csv") as path: table.to_csv(path, index=False, float_format="%.4g")
             print(name, table.round(3).to_string(index=False), sep="\n")

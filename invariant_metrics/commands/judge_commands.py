@@ -6,6 +6,7 @@
 __all__ = ['probe', 'agree', 'label_page_result', 'styles_command']
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #609d7e8b
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -474,8 +475,16 @@ def _power_command(
                   [f"{p.statistic}: {note}" for p in plans for note in p.notes])
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #ef26c59f
+def _styles_line(folder: Path, control: bool = True, **given) -> str: # the command of these options
+    words = ["invariant-metrics", "styles", str(folder), *([] if control else ["--no-control"])]
+    for name, value in given.items():
+        option = "--" + {"kind": "statistic", "layers": "layer"}.get(name, name).replace("_", "-")
+        for one in value if isinstance(value, (list, tuple)) else [value]:
+            if one is not None: words += [option] if one is True else [option, str(one)]
+    return shlex.join(words)
+
 @command(app, "styles", "people.styles:style_study",
-         "invariant-metrics styles generated/ --real photographs/ --labels answers.csv --encoder embedded",
+         "invariant-metrics styles generated/ --real photographs/ --labels answers.csv --out page",
          argument="folder", rename={"kind": "statistic"},
          also={"people.styles:style_agreement": "kind reps fixed_real new_styles seed"})
 def styles_command(
@@ -483,27 +492,38 @@ def styles_command(
     labels: list[Path], # table with columns evaluator, input, style and label, or answers of a labeling page
     page: Path | None = None,
     ci: Literal["percentile", "normal", "corrected"] = "percentile",
+    out: Path | None = None, # also write a page with the styles side by side, tables and the figure of ranks
 ):
     "Which distance, at which layer, ranks styles of generated pictures as people do?"
     from invariant_metrics.people.labels import is_answers, read_labels
+    from invariant_metrics.people.style_report import write_styles
     from invariant_metrics.people.styles import table_one
     first = labels[0]
     found = call(labels=read_labels(labels if labels[1:] else first, page) if is_answers(first) else first)
     hype = dict(zip(found.styles, map(float, found.hype)))
-    people = [{"style": s, "HYPE-Style": h} for s, h in sorted(hype.items(), key=lambda x: -x[1])]
+    ends = found.by_style.query("metric == 'HYPE-Style'").set_index("style")[["low", "high"]].to_dict("index")
+    people = [{"style": s, "HYPE-Style": h, "ci_low": ends[s]["low"], "ci_high": ends[s]["high"]}
+              for s, h in sorted(hype.items(), key=lambda x: -x[1])]
     title = f"correlation with HYPE-Style ({ci} intervals; positive: the smaller distance is the more real)"
     correlations = records(table_one(found, ci).reset_index())
     # as they are: scores hold minus the value of what is better when it is less
     values = {" ".join(key).strip(): dict(zip(found.styles, map(float, -x if key in found.turned else x)))
               for key, x in found.scores.items()}
-    apart = [{"style": row["style"], **{name: by_style[row["style"]] for name, by_style in values.items()}}
+    shown = {name: of_style for name, of_style in values.items() if " untrained" not in name}
+    apart = [{"style": row["style"], **{name: of_style[row["style"]] for name, of_style in shown.items()}}
              for row in people]
-    tables = [ResultTable(people, "share of answers that took a picture for real"),
+    tables = [ResultTable(people, "share of answers that took a picture for real", "", found.confidence),
               ResultTable(apart, "distance of each style from the real pictures"),
               ResultTable(correlations, title, found.signature.short)]
     rows, signature = records(found.table), str(found.signature)
-    payload = {"table": rows, "hype": hype, "values": values, "signature": signature}
-    return Result("styles", payload, tables, [signature], found.notes, ResultTable(rows))
+    payload = {"table": rows, "hype": hype, "values": values, "styles": records(found.by_style),
+               "notes": list(found.notes), "signature": signature}
+    lines = [signature]
+    if out:
+        line = _styles_line(**call.keywords, labels=labels, page=page, out=out)
+        payload["page"] = write_styles(found, out, line)
+        lines.append(f"page: {payload['page']}")
+    return Result("styles", payload, tables, lines, found.notes, ResultTable(rows))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #992cb8c8
 def _advice_tables(found, confidence: float) -> list[ResultTable]:

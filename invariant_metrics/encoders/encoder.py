@@ -9,7 +9,7 @@ __all__ = ['IMAGENET', 'CLIP', 'encoders', 'PRECISIONS', 'check_rgb', 'Preproces
 # %% ../../nbs/encoders/000_encoder.ipynb #90999cae
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,6 +86,10 @@ class Encoder(nn.Module):
     def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, d)
         "Rows of one layer for preprocessed images."
         raise NotImplementedError
+
+    def embed_layers(self, x: Tensor, layers: Sequence[str]) -> list[Tensor]: # network input -> (N, d) each
+        "Rows of several layers; an encoder that has them all after one pass writes this too."
+        return [self.embed(x, layer) for layer in layers]
 
     def maps(self, x: Tensor) -> list[Tensor]: # network input -> (N, C, h, w) each
         "Feature maps from fine to coarse; raises InputError if the encoder has none."

@@ -6,6 +6,8 @@
 __all__ = ['noise_images', 'randomize', 'Embedded', 'fill', 'embedded']
 
 # %% ../../nbs/encoders/020_image.ipynb #ded2b2f8
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -66,10 +68,12 @@ class Embedded(Encoder):
 
     def maps(self, x: Tensor) -> list[Tensor]: return self.net.stages(x)
 
-    def embed(self, x: Tensor, layer: str) -> Tensor:
+    def embed(self, x: Tensor, layer: str) -> Tensor: return self.embed_layers(x, [layer])[0]
+
+    def embed_layers(self, x: Tensor, layers: Sequence[str]) -> list[Tensor]:
         maps = self.net.stages(x)
-        if layer == "embedding": return self.net.vector(maps)
-        return maps[self.layers.index(layer)].mean((2, 3))
+        return [self.net.vector(maps) if layer == "embedding" else maps[self.layers.index(layer)].mean((2, 3))
+                for layer in layers]
 
 # %% ../../nbs/encoders/020_image.ipynb #72e83a0c
 def fill(net: nn.Module,           # changed in place

@@ -8,7 +8,7 @@ __all__ = ['SIDE', 'RESIZES', 'InceptionInput', 'Inception', 'inception']
 # %% ../../nbs/encoders/050_inception.ipynb #7d4f5fbc
 import copy
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -111,11 +111,14 @@ class Inception(Encoder):
 
     def maps(self, x: Tensor) -> list[Tensor]: return [m for _, m in self.stages(x)]
 
-    def embed(self, x: Tensor, layer: str) -> Tensor:
-        tap = "2048" if layer == "logits" else layer
-        *_, (_, deepest) = self.stages(x, tap)
-        rows = deepest.mean((2, 3)) # (N, channels)
-        return rows @ self.net.fc.weight.T if layer == "logits" else rows
+    def embed(self, x: Tensor, layer: str) -> Tensor: return self.embed_layers(x, [layer])[0]
+
+    def embed_layers(self, x: Tensor, layers: Sequence[str]) -> list[Tensor]:
+        taps = ["2048" if layer == "logits" else layer for layer in layers]
+        last = max(taps, key=[*_TAPS].index)
+        rows = {tap: m.mean((2, 3)) for tap, m in self.stages(x, last) if tap in taps} # (N, channels) each
+        return [rows[tap] @ self.net.fc.weight.T if layer == "logits" else rows[tap]
+                for layer, tap in zip(layers, taps)]
 
 # %% ../../nbs/encoders/050_inception.ipynb #ecb9d255
 def _fidelity(): # the class of torch-fidelity's network

@@ -7,7 +7,8 @@ __all__ = ['DISTANCES', 'FORMS', 'StyleImages', 'RealSide', 'StyleAgreement', 's
 
 # %% ../../nbs/people/160_styles.ipynb #64232385
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -22,7 +23,7 @@ from ..stats import normal_interval
 from ..core import progress, rng, unknown
 from ..data.items import Images, load_images
 from ..encoders.encoder import Encoder, get_encoder
-from ..encoders.weights import chosen_encoder
+from ..encoders.weights import MissingWeights, WeightChoice, chosen_encoder, resolve
 from ..encoders.store import extract_features
 from ..metrics.frechet import real_rows
 from ..metrics.kernel import Polynomial
@@ -61,8 +62,8 @@ def _label_table(source, where: str) -> pd.DataFrame:
 
 def _style_labels(source,           # CSV file, frame, or what the labeling page's reader gives
                 ) -> pd.DataFrame: # evaluator, input, style (str), label (0 or 1); real pictures left out
-    """What people said about generated pictures; raises InputError on missing columns, other labels, and
-    pictures that one evaluator labeled twice."""
+    """What people said about generated pictures; raises InputError on missing columns, other labels, a single
+    evaluator, and pictures that one evaluator labeled twice."""
     where = str(source) if isinstance(source, (str, Path)) else "labels"
     frame = _columns(_label_table(source, where), where)
     real = frame["style"].astype(str).str.lower().isin(["", "real", "nan"])
@@ -73,6 +74,9 @@ def _style_labels(source,           # CSV file, frame, or what the labeling page
     if len(bad):
         raise InputError(f"{where}: label {bad.iloc[0]['label']!r} in row {bad.index[0]}; "
                          "labels are 1 (judged real) and 0 (generated)")
+    if frame["evaluator"].nunique() < 2:
+        raise InputError(f"{where}: all labels are from {frame.iloc[0]['evaluator']}; what one person takes for real "
+                         "is no measure of a style, so let two or more label")
     twice = frame[frame.duplicated(["evaluator", "input", "style"])]
     if len(twice):
         raise InputError(f"{where}: {twice.iloc[0]['evaluator']} labeled "
@@ -117,13 +121,30 @@ class StyleImages:
         lost = [name for name in inputs if name not in self.inputs]
         if lost: raise InputError(f"no pictures of {len(lost)} inputs: {few(lost)}")
         at = [self.inputs.index(name) for name in inputs]
-        part = lambda one: Images(list(inputs), [one.items[k] for k in at], one.where, seen=one.seen)
+        part = lambda one: Images(list(inputs), [one.items[k] for k in at], one.where, seen=one.seen,
+                                  sizes=one.sizes)
         return StyleImages(tuple(inputs), {style: part(one) for style, one in self.images.items()}, self.real)
+
+def _side_of(images: Images, i: int) -> tuple[int, int]: # height, width
+    item = images.items[i]
+    pixels = item if isinstance(item, Tensor) else item.pixels
+    if pixels is None: return images.sizes[item.path][::-1]
+    return tuple(pixels.shape[-2:] if isinstance(pixels, Tensor) else pixels.shape[:2])
+
+def _check_sizes(images: Mapping[str, Images]) -> None: # style -> pictures, in the same order
+    first, *others = images
+    for style in others:
+        for i, name in enumerate(images[style].names):
+            here = _side_of(images[style], i)
+            there = _side_of(images[first], i)
+            if here != there:
+                raise InputError(f"style {style}: {name} has {here[0]}×{here[1]} pixels, and {there[0]}×{there[1]} "
+                                 f"in style {first}; write all styles in one size")
 
 def _style_images(images: Mapping, # style -> folder, files, or array (N, 3, H, W) in the order of the inputs
                  real             # folder, files or array of real pictures
                 ) -> StyleImages:
-    "Pictures by style; raises InputError listing the inputs that a style lacks."
+    "Pictures by style; raises InputError on inputs that a style lacks and on pictures of another size."
     found = {str(style): load_images(source, f"style {style}") for style, source in images.items()}
     if not found: raise InputError("no styles: give at least one folder or array of pictures")
     inputs = list(dict.fromkeys(name for one in found.values() for name in one.names))
@@ -133,7 +154,9 @@ def _style_images(images: Mapping, # style -> folder, files, or array (N, 3, H, 
             raise InputError(f"style {style} lacks {len(lost)} of {len(inputs)} inputs: {few(lost)}; "
                              "every style needs every input")
         at = {name: k for k, name in enumerate(one.names)}
-        found[style] = Images(inputs, [one.items[at[name]] for name in inputs], one.where, seen=one.seen)
+        found[style] = Images(inputs, [one.items[at[name]] for name in inputs], one.where, seen=one.seen,
+                              sizes=one.sizes)
+    _check_sizes(found)
     return StyleImages(tuple(inputs), found, load_images(real, "real pictures"))
 
 # %% ../../nbs/people/160_styles.ipynb #ad722604
@@ -160,6 +183,20 @@ def _tap_layers(encoder: Encoder) -> dict[str, str]: # name in tables -> layer o
     return _INCEPTION_LAYERS if encoder.name == "inception" else {layer: layer for layer in encoder.layers}
 
 # %% ../../nbs/people/160_styles.ipynb #fe81101c
+class _SeveralLayers(Encoder):
+    "Another encoder's rows of several layers side by side, so that each picture is read and seen once."
+    def __init__(self, net: Encoder, layers: Sequence[str]):
+        super().__init__(net.name, net.revision, (" ".join(layers),), net.prepare, net.size_limit)
+        self.net = net
+        self.several = tuple(layers)
+        self.widths: list[int] = []
+        self.freeze()
+
+    def embed(self, x: Tensor, layer: str) -> Tensor: # network input -> (N, sum of all widths)
+        rows = self.net.embed_layers(x, self.several)
+        self.widths = [one.shape[1] for one in rows]
+        return torch.cat(rows, 1)
+
 def _style_features(
     pictures: StyleImages,
     encoder: "Encoder | str" = "inception",
@@ -172,12 +209,16 @@ def _style_features(
     taps = _tap_layers(net)
     wrong = [layer for layer in layers or () if layer not in taps]
     if wrong: raise unknown(f"layer of {net.name}", wrong[0], taps)
-    def rows(images, layer): return real_rows(extract_features(images, net, taps[layer], batch))
-    found = {}
-    for layer in progress(layers or list(taps), desc=f"{net.name} layers", delay=5):
-        by_style = torch.stack([rows(one, layer) for one in pictures.images.values()])
-        found[layer] = by_style, rows(pictures.real, layer)
-    return found
+    names = list(layers or taps)
+    once = _SeveralLayers(net, [taps[name] for name in names])
+    def rows(images): # (N, d) of each layer
+        if type(net).encode is Encoder.encode:
+            return real_rows(extract_features(images, once, batch=batch)).split(once.widths, 1)
+        return [real_rows(extract_features(images, net, taps[name], batch)) for name in names] # in its own way
+    real = rows(pictures.real)
+    every = progress(pictures.images.values(), desc=f"{net.name} features", total=len(pictures.styles), delay=5)
+    by_style = [rows(images) for images in every]
+    return {name: (torch.stack([one[k] for one in by_style]), real[k]) for k, name in enumerate(names)}
 
 # %% ../../nbs/people/160_styles.ipynb #8cb7ffa6
 _COPIES = ("drop", "keep")
@@ -195,12 +236,23 @@ class RealSide:
     raw: Tensor      # (M, d) as given
     own: Tensor      # (R,) mean kernel between different real pictures
 
+    @cached_property
+    def roots(self) -> Tensor: # (R, d, d) or (1, d, d): A with the covariance A Aᵀ
+        values, vectors = torch.linalg.eigh(_covariances(self.rows, self.weights))
+        return vectors * values.clamp(min=0).sqrt()[:, None]
+
 # (N, d), (R, N) -> weighted means (R, d), traces of the covariance (R,)
 def _weighted_moments(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     n = weights.sum(1)
     means = weights @ rows / n[:, None]
     squares = weights @ rows.square().sum(1) - n * means.square().sum(1)
     return means, squares / (n - 1)
+
+def _covariances(rows: Tensor, weights: Tensor) -> Tensor: # (N, d), (R, N) -> (R, d, d)
+    n = weights.sum(1)[:, None, None]
+    sums = weights @ rows
+    squares = torch.stack([(rows * w[:, None]).T @ rows for w in weights])
+    return (squares - sums[:, :, None] * sums[:, None] / n) / (n - 1)
 
 def _gram(a: Tensor, b: Tensor) -> Tensor: # (N, d), (M, d) -> (N, M) kernels
     root = _KERNEL.factor(a.shape[1])**0.5
@@ -244,6 +296,14 @@ def _overlaps(inner: Tensor, u: Tensor, v: Tensor, room: int = 2**22) -> Tensor:
         found.append(eigenvalues.sqrt_().sum(1))
     return torch.cat(found)
 
+# the same for (N, d) centered features of less width than pictures
+def _narrow_overlaps(rows: Tensor, real: RealSide, u: Tensor, room: int = 2**22) -> Tensor: # (R,)
+    step = max(1, room // rows.shape[1]**2) # replicates in a portion
+    roots = real.roots.split(step) if len(real.roots) > 1 else [real.roots] * len(u)
+    found = [torch.linalg.eigvalsh(root.mT @ _covariances(rows, a) @ root).clamp_(min=0).sqrt_().sum(1)
+             for a, root in zip(u.split(step), roots)]
+    return torch.cat(found)
+
 def _frechet_paired(x: Tensor,        # (N, d) a style's features
                    real: RealSide,
                    u: Tensor,        # (R, N) multiplicities of the inputs
@@ -253,7 +313,9 @@ def _frechet_paired(x: Tensor,        # (N, d) a style's features
     rows = x - center
     means, traces = _weighted_moments(rows, u)
     shift = (center - real.center + means - real.means).square().sum(1) # (R,)
-    overlaps = _overlaps(rows @ real.rows.T, u, real.weights)           # (R,)
+    narrow = rows.shape[1] < len(rows)
+    overlaps = (_narrow_overlaps(rows, real, u) if narrow
+                else _overlaps(rows @ real.rows.T, u, real.weights))    # (R,)
     return shift + (traces + real.traces - 2 * overlaps).clamp(min=0)
 
 # %% ../../nbs/people/160_styles.ipynb #748929b0
@@ -352,15 +414,37 @@ class StyleAgreement:
     signature: Signature
     # (metric, layer) of which less is better: scores hold minus the value
     turned: frozenset[tuple[str, str]] = frozenset()
+    hype_drawn: np.ndarray | None = None               # (R, S) HYPE-Style of the replicates
+    # (R, S) scores of the replicates
+    drawn: Mapping[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    said: tuple[str, ...] = ()                         # what a reader should know besides
+    pictures: StyleImages | None = None                # that the scores are of
+
+    @property
+    def by_style(self) -> pd.DataFrame: # style, metric, layer, value, low, high; people first
+        """HYPE-Style and the distances of each style as they are, with intervals: the value ± so many standard
+        deviations of its replicates (replicates of FID lie too high, their spread does not). Raises InputError
+        if there are no replicates."""
+        if self.hype_drawn is None: raise InputError("this result has no replicates of its styles")
+        sides = {("HYPE-Style", ""): (self.hype, self.hype_drawn)}
+        sides |= {key: (self.scores[key], self.drawn[key]) for key in self.scores}
+        rows = []
+        for (metric, layer), (values, drawn) in sides.items():
+            sign = -1 if (metric, layer) in self.turned else 1
+            for style, value, spread in zip(self.styles, values, drawn.std(0, ddof=1)):
+                ci = normal_interval(sign * float(value), float(spread), self.confidence)
+                low, high = np.clip([ci.low, ci.high], 0, 1) if metric == "HYPE-Style" else (ci.low, ci.high)
+                rows.append((style, metric, layer, sign * float(value), float(low), float(high)))
+        return pd.DataFrame(rows, columns=["style", "metric", "layer", "value", "low", "high"])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        "How many draws have no correlation, and of which scores."
+        "What a reader should know; how many draws have no correlation, and of which scores."
         lost = {}
         for key, replicates in self.replicates.items():
             undefined = int(np.isnan(replicates).sum())
             lost.setdefault((undefined, len(replicates)), []).append(" ".join(key).strip())
-        return tuple(f"{n} of {reps} draws have no correlation ({few(names)}): no differences between "
+        return self.said + tuple(f"{n} of {reps} draws have no correlation ({few(names)}): no differences between "
                      "the styles drawn; left out" for (n, reps), names in lost.items() if n)
 
     @property
@@ -428,6 +512,8 @@ def _check_choices(**given: tuple) -> None: # name=(value, known)
     for name, (value, known) in given.items():
         if value not in known: raise unknown(name, value, known)
 
+_UNTRAINED = "untrained" # behind the name of a distance
+
 # (S,) each
 def _check_spread(people: np.ndarray, scores: Mapping[tuple[str, str], np.ndarray], inputs: int,
                   reps: int) -> None:
@@ -451,6 +537,8 @@ def style_agreement(
     inputs: Sequence[str],
     *, metrics: Sequence[str] = ("FID", "KID"),
     values: Mapping[str, tuple] | None = None, # metric -> ((S, N) values per picture, higher_is_better)
+    # features of the same layers of an untrained network, for comparison
+    control: Mapping[str, tuple] | None = None,
     reps: int = 1000,                          # 25 as published
     fixed_real: bool = False,                  # keep the real pictures fixed in the bootstrap
     kind: Literal["pearson", "spearman"] = "pearson", # which correlation with people
@@ -467,13 +555,16 @@ def style_agreement(
     values = values or {}
     if not features and not values:
         raise InputError("no scores: give features of at least one layer, or values of a metric")
-    total, count = _label_counts(_style_labels(labels), styles, inputs)
+    table = _style_labels(labels)
+    total, count = _label_counts(table, styles, inputs)
     u = _multiplicities(len(inputs), reps, rng(seed, "styles", "inputs")) # (1 + reps, N)
     def real_weights(m): # (1 + reps, M), or (1, M)
         return np.ones((1, m)) if fixed_real else _multiplicities(m, reps, rng(seed, "styles", "real"))
-    v = {m: real_weights(m) for m in {len(y) for _, y in features.values()}}
+    v = {m: real_weights(m) for m in {len(y) for _, y in [*features.values(), *(control or {}).values()]}}
     people = _hype(total, count, u, how)                                  # (1 + reps, S)
     scores = _scores(features, values, u, v, metrics, copies, total.shape) # of each (1 + reps, S)
+    plain = _scores(control or {}, {}, u, v, metrics, copies, total.shape)
+    scores |= {(f"{metric} {_UNTRAINED}", layer): score for (metric, layer), score in plain.items()}
     observed = {key: score[0] for key, score in scores.items()}
     _check_spread(people[0], observed, len(inputs), reps)
     at = np.arange(len(styles))[None].repeat(reps + 1, 0) # (1 + reps, S) the styles of each replicate
@@ -491,7 +582,8 @@ def style_agreement(
                           r={key: float(each[0]) for key, each in r.items()},
                           replicates={key: each[1:] for key, each in r.items()},
                           corrected=corrected, confidence=confidence, signature=signature,
-                          turned=frozenset(set(scores) - as_given | distances))
+                          turned=frozenset(set(scores) - as_given | distances), hype_drawn=people[1:],
+                          drawn={key: score[1:] for key, score in scores.items()})
 
 # %% ../../nbs/people/160_styles.ipynb #1938546a
 def table_one(found: StyleAgreement,
@@ -507,13 +599,31 @@ def table_one(found: StyleAgreement,
     return wide.reindex(columns=layers, index=metrics).fillna("")
 
 # %% ../../nbs/people/160_styles.ipynb #643c040d
+_NO_INCEPTION = ("distances on the package's own embedded encoder, because the weights of Inception are not here; "
+                 "those of the paper: --encoder inception")
+
+def _published_or_embedded(weights) -> str: # of an encoder
+    choice = WeightChoice.of(weights)
+    if "inception" in choice.named or choice.every is not None: return "inception"
+    try: resolve("inception")
+    except MissingWeights: return "embedded"
+    return "inception"
+
+def _size_note(pictures: StyleImages) -> list[str]: # none if all real pictures have the size of the generated ones
+    sizes = {_side_of(images, i) for images in pictures.images.values() for i in range(len(images))}
+    other = {_side_of(pictures.real, i) for i in range(len(pictures.real))} - sizes
+    if not other: return []
+    height, width = min(other)
+    return [f"real pictures have other sizes ({height}×{width}) than generated ones; distances see that as well"]
+
 @checked_arguments
 def style_study(folder: str | Path,        # folder that holds a folder for each style, with style/input.png
                 real: str | Path,          # folder of real pictures
                 labels,                    # whatever `_style_labels` takes
-                *, encoder: str | None = None, # by name; None: Inception, as published
+                *, encoder: str | None = None, # by name; None: Inception if its weights are here, else embedded
                 layers: Sequence[str] | None = None, # layers of the encoder; default all
                 weights=None,              # of the encoder; or {name: weights}: see `WeightChoice`
+                control: bool = True,      # the untrained twin of the embedded encoder beside it
                 device: str | None = None,
                 **options,                 # of `style_agreement`
                ) -> StyleAgreement:
@@ -522,6 +632,13 @@ def style_study(folder: str | Path,        # folder that holds a folder for each
     pictures = _read_styles(folder, real)
     table = _style_labels(labels)
     pictures = pictures.only(sorted(set(table["input"].astype(str))))
-    net = chosen_encoder(encoder or "inception", weights, device)
-    return style_agreement(_style_features(pictures, net, layers), table, pictures.styles, pictures.inputs,
-                           **options)
+    said = _size_note(pictures)
+    if encoder is None:
+        encoder = _published_or_embedded(weights)
+        if encoder == "embedded": said.append(_NO_INCEPTION)
+    net = chosen_encoder(encoder, weights, device)
+    twin = get_encoder("embedded", untrained=True, device=device) if control and encoder == "embedded" else None
+    plain = None if twin is None else _style_features(pictures, twin, layers)
+    found = style_agreement(_style_features(pictures, net, layers), table, pictures.styles, pictures.inputs,
+                            control=plain, **options)
+    return replace(found, said=tuple(said), pictures=pictures)
