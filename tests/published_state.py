@@ -39,3 +39,11 @@ def lightness(n: int, height: int, width: int) -> torch.Tensor: # (n, 1, height,
 def sampled(values: torch.Tensor, n: int = 200) -> torch.Tensor: # (n,), spread evenly
     flat = values.detach().double().flatten()
     return flat[torch.linspace(0, len(flat) - 1, n).round().long()]
+
+
+def drawn_ids(rows: int, length: int, first: int, entries: int, key: str) -> torch.Tensor: # (rows, length) of first … entries − 1
+    return torch.randint(first, entries, (rows, length), generator=torch_rng(0, "ids", key))
+
+
+def drawn_vectors(*shape: int, key: str) -> torch.Tensor: # about 0, of variance 1
+    return torch.randn(shape, generator=torch_rng(0, "vectors", key))

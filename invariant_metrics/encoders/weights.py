@@ -351,13 +351,15 @@ def verify_weights(name: str | None = None,         # one card's name, or None f
 # %% ../../nbs/encoders/010_weights.ipynb #95cc77f6
 @contextmanager
 def loading(place: Place, what: str = "weights"):
-    """Context around a library's loader: no progress bars, and an InputError of one line for what the library
-    raises on a broken file."""
+    """Context around a library's loader: no progress bars and reports, and an InputError of one line for what
+    the library raises on a broken file."""
     import transformers
     from safetensors import SafetensorError
     logs = transformers.utils.logging
     shown = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
+    level = logs.get_verbosity()
+    logs.set_verbosity_error() # tensors that nobody needs are no news
     try: yield
     except InputError: raise
     except pickle.UnpicklingError as error:
@@ -367,6 +369,7 @@ def loading(place: Place, what: str = "weights"):
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot load {what} from {place.name}: {reason}") from error
     finally:
+        logs.set_verbosity(level)
         if shown: logs.enable_progress_bar()
 
 # %% ../../nbs/encoders/010_weights.ipynb #bcced8ee

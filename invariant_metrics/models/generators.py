@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SIZES', 'translators', 'captioners', 'Shape', 'Attention', 'Layer', 'sinusoidal_positions', 'Transformer',
-           'Translator', 'Captioner', 'twins', 'HubTranslator', 'hub']
+           'Translator', 'Captioner', 'HubVocabulary', 'hub_folder', 'twins', 'renumbered', 'HubTranslator',
+           'open_hub_model', 'hub']
 
 # %% ../../nbs/models/040_generators.ipynb #0c162289
 import math
@@ -37,6 +38,7 @@ class Shape:
     shared_embedding: bool = False # one embedding for source and target, which then share their vocabulary
     input_dropout: float = 0.0     # of picture features
     unbiased_norm: bool = False    # layer norms divide by the unbiased deviation plus 1e-6 (Luo 2020)
+    inner_dropout: float = 0.0     # of attention's weights and within feed-forward parts
 
 # %% ../../nbs/models/040_generators.ipynb #4afb0190
 class _UnbiasedNorm(nn.LayerNorm):
@@ -59,6 +61,7 @@ class Attention(nn.Module):
         super().__init__()
         d = shape.width
         self.heads = shape.heads
+        self.dropout = shape.inner_dropout
         self.query = nn.Linear(d, d)
         self.pair = nn.Linear(d, 2*d) # keys and values side by side
         self.out = nn.Linear(d, d)
@@ -76,7 +79,8 @@ class Attention(nn.Module):
                 causal: bool = False,                       # position t sees positions 0 … t only
                ) -> Tensor:                                 # (N, T, d)
         queries = self.split_heads(self.query(x))           # (N, h, T, d/h)
-        mixed = F.scaled_dot_product_attention(queries, *keys_values, attn_mask=mask, is_causal=causal)
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(queries, *keys_values, mask, dropout, causal)
         return self.out(mixed.transpose(1, 2).flatten(2))   # heads side by side again
 
 # %% ../../nbs/models/040_generators.ipynb #bc73e424
@@ -91,7 +95,8 @@ class Layer(nn.Module):
         self.drop = nn.Dropout(shape.dropout)
         self.self_attn = Attention(shape)
         self.cross_attn = Attention(shape) if crosses else None
-        self.ffn = nn.Sequential(nn.Linear(d, shape.hidden), nn.ReLU(), nn.Linear(shape.hidden, d))
+        between = nn.Sequential(nn.ReLU(), nn.Dropout(shape.inner_dropout))
+        self.ffn = nn.Sequential(nn.Linear(d, shape.hidden), between, nn.Linear(shape.hidden, d))
         self.norms = nn.ModuleList(_layer_norm(shape) for _ in range(2 + crosses))
 
     def part_input(self, norm: nn.Module, x: Tensor) -> Tensor:
@@ -178,8 +183,20 @@ class Transformer(TextGenerator):
         x = self.final_norms[1](x)
         return self.output_layer(x) if self.output_layer is not None else F.linear(x, self.embedding.weight)
 
+    def embed(self, words: Tensor, # (N, T) of the text that is written
+              start: int = 0,      # position of the first one
+             ) -> Tensor:          # (N, T, d)
+        "What the decoder reads."
+        return _embed_with_positions(self.embedding, words, start)
+
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor: # (N, T) -> (N, T, V)
-        x = self.drop(_embed_with_positions(self.embedding, tokens))
+        return self.decode_vectors(self.embed(tokens), memory, mask)
+
+    def decode_vectors(self, x: Tensor,             # (N, T, d), as `embed` makes them
+                       memory: Tensor, mask: Tensor,
+                      ) -> Tensor:                  # (N, T, V)
+        "Logits of the next words."
+        x = self.drop(x)
         for layer in self.decoder:
             x = layer(x, mask[:, None, None], layer.cross_attn.keys_values(memory))[0]
         return self.logits(x)
@@ -192,7 +209,7 @@ class Transformer(TextGenerator):
 
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]: # (N,) -> (N, V)
         position = state["past"][0][0].shape[2] # words so far
-        x = _embed_with_positions(self.embedding, last[:, None], start=position)
+        x = self.embed(last[:, None], position)
         past = []
         for layer, memory, before in zip(self.decoder, state["memory"], state["past"]):
             x, keys_values = layer(x, state["mask"], memory, before)
@@ -268,7 +285,7 @@ for _name, _shape in SIZES.items(): translators.add(_name, _factory_of_size(Tran
 for _name, _shape in _CAPTION_SIZES.items(): captioners.add(_name, _factory_of_size(Captioner, _shape))
 
 # %% ../../nbs/models/040_generators.ipynb #160a152b
-class _HubVocabulary(Vocabulary):
+class HubVocabulary(Vocabulary):
     "The entries of a public model, renumbered: its own specials come first."
     def __init__(self, tokenizer, entries: int,
                  first: Sequence[int]): # the model's ids of PAD, BOS, EOS, UNK
@@ -282,10 +299,12 @@ class _HubVocabulary(Vocabulary):
         object.__setattr__(self, "order", order)
         object.__setattr__(self, "number", number)
 
+    def numbers(self, text: str) -> list[int]:
+        "All entries of a text as the model's tokenizer writes it, specials included."
+        return [self.number.get(i, UNK) for i in self.tokenizer(text_target=text)["input_ids"]]
+
     def encode(self, text: str) -> list[int]:
-        ids = self.tokenizer(text_target=text)["input_ids"]
-        numbers = [self.number.get(i, UNK) for i in ids]
-        return [n for n in numbers if n not in (PAD, BOS, EOS)]
+        return [n for n in self.numbers(text) if n not in (PAD, BOS, EOS)]
 
     def decode(self, ids) -> str:
         numbers = [int(i) for i in ids]
@@ -298,7 +317,7 @@ class _HubVocabulary(Vocabulary):
         raise InputError("a public model's vocabulary stays with the model; keep its folder")
 
 # %% ../../nbs/models/040_generators.ipynb #f0500968
-def _hub_folder(name: str | Path) -> Path:
+def hub_folder(name: str | Path) -> Path:
     """The folder of a public model on this machine, no network used; raises InputError naming the command
     that fetches it."""
     folder = Path(name).expanduser()
@@ -325,6 +344,15 @@ def twins(first: Sequence[int], # the model's ids of PAD, BOS, EOS, UNK
         seen.add(first[n])
     return sorted(repeats)
 
+def renumbered(logits: Tensor, # (…, the model's entries)
+               order: Tensor,  # (V,) the model's id of each of ours
+               twins: Tensor,  # our numbers of the twins
+              ) -> Tensor:     # (…, V)
+    "A model's logits in our order, those of twins far below all others."
+    low = logits.detach().amax(-1, keepdim=True) - 100
+    low = low.expand(*logits.shape[:-1], len(twins))
+    return logits[..., order].index_copy(-1, twins, low)
+
 # %% ../../nbs/models/040_generators.ipynb #920bd0f4
 class HubTranslator(TextGenerator):
     """A sequence-to-sequence model of the transformers library behind the interface of this package; raises
@@ -339,7 +367,7 @@ class HubTranslator(TextGenerator):
         if None in first:
             raise InputError(f"{c.model_type}: pad, decoder start and eos tokens must be set in "
                              f"config.json, found {first[:3]}")
-        super().__init__(_HubVocabulary(tokenizer, c.vocab_size, first))
+        super().__init__(HubVocabulary(tokenizer, c.vocab_size, first))
         self.network = network
         self.source = self.vocabulary
         self.register_buffer("order", torch.tensor(self.vocabulary.order), persistent=False)
@@ -361,13 +389,8 @@ class HubTranslator(TextGenerator):
         return self.network(encoder_outputs=BaseModelOutput(memory), attention_mask=mask.long(),
                             decoder_input_ids=self.order[tokens], **options)
 
-    def _our_logits(self, logits: Tensor) -> Tensor: # (…, the model's entries) -> (…, V), twins far below
-        low = logits.detach().amax(-1, keepdim=True) - 100
-        low = low.expand(*logits.shape[:-1], len(self.twins))
-        return logits[..., self.order].index_copy(-1, self.twins, low)
-
     def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor) -> Tensor:
-        return self._our_logits(self._run(tokens, memory, mask, use_cache=False).logits)
+        return renumbered(self._run(tokens, memory, mask, use_cache=False).logits, self.order, self.twins)
 
     def begin(self, memory: Tensor, mask: Tensor) -> dict:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -376,12 +399,17 @@ class HubTranslator(TextGenerator):
     def step(self, last: Tensor, state: dict) -> tuple[Tensor, dict]:
         out = self._run(last[:, None], state["memory"], state["mask"], use_cache=True,
                         past_key_values=state["past"])
-        return self._our_logits(out.logits[:, -1]), {**state, "past": out.past_key_values}
+        return renumbered(out.logits[:, -1], self.order, self.twins), {**state, "past": out.past_key_values}
 
 # %% ../../nbs/models/040_generators.ipynb #e859f582
-def _open_hub_model(folder: Path, name: str,
-                  ) -> tuple[nn.Module, object, dict]: # model, tokenizer, what the loader reports
-    "Open a folder without network access, pickles or code of its own; raises InputError in one line."
+def open_hub_model(folder: Path,
+                   name: str,               # for messages
+                   cls=None,                # of transformers; None: AutoModelForSeq2SeqLM
+                   what: str = "translator",
+                   tokenized: bool = True,  # whether the folder has a tokenizer
+                  ) -> tuple[nn.Module, object]: # model, and tokenizer or None
+    """Open a folder without network access, pickles or code of its own; raises InputError in one line, also
+    if tensors are missing."""
     from safetensors import SafetensorError
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils import logging as logs
@@ -389,14 +417,18 @@ def _open_hub_model(folder: Path, name: str,
     bar_was_on = logs.is_progress_bar_enabled()
     logs.disable_progress_bar()
     try:
-        network, report = AutoModelForSeq2SeqLM.from_pretrained(folder, use_safetensors=True,
-                                                                output_loading_info=True, **local)
-        return network, AutoTokenizer.from_pretrained(folder, **local), report
+        network, report = (cls or AutoModelForSeq2SeqLM).from_pretrained(
+            folder, use_safetensors=True, output_loading_info=True, **local)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **local) if tokenized else None
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RuntimeError, SafetensorError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{name} holds no translator: {reason}") from error
+        raise InputError(f"{name} holds no {what}: {reason}") from error
     finally:
         if bar_was_on: logs.enable_progress_bar()
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise InputError(f"{name} holds no {what}: it lacks {len(missing)} tensors, {missing[0]} among them")
+    return network, tokenizer
 
 def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model brings its own
         weights: str | Path | None = None,           # a folder, or organization/model@COMMIT
@@ -404,11 +436,6 @@ def hub(source=None, vocabulary=None, seed: int = 0, # unused: a public model br
     "A public translator; raises InputError if it is not on this machine or is no translator."
     if weights is None:
         raise InputError("the hub translator needs weights: a folder, or organization/model@COMMIT")
-    network, tokenizer, report = _open_hub_model(_hub_folder(weights), str(weights))
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise InputError(f"{weights} holds no translator: it lacks {len(missing)} tensors, "
-                         f"{missing[0]} among them")
-    return HubTranslator(network, tokenizer)
+    return HubTranslator(*open_hub_model(hub_folder(weights), str(weights)))
 
 translators.add("hub", hub);

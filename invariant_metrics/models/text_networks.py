@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PAD', 'BOS', 'EOS', 'UNK', 'SPECIALS', 'UNKNOWN', 'VOCABULARY_FILE', 'Vocabulary', 'policy', 'TextGenerator',
-           'Generated', 'follow', 'evaluating']
+           'Generated', 'follow', 'select_rows', 'evaluating']
 
 # %% ../../nbs/models/030_text_networks.ipynb #5d979964
 import json
@@ -165,10 +165,10 @@ class TextGenerator(nn.Module):
         self.vocabulary = vocabulary
 
     def memory(self, inputs: Mapping,
-              ) -> tuple[Tensor, Tensor]: # (N, S, d), and (N, S) bool: True where there is something
+              ) -> tuple: # (N, S, d) or a nest of tensors, and (N, S) bool: True where there is something
         raise NotImplementedError(f"{type(self).__name__} has to define memory(inputs)")
 
-    def decode(self, tokens: Tensor, memory: Tensor, mask: Tensor,
+    def decode(self, tokens: Tensor, memory, mask: Tensor,
               ) -> Tensor: # (N, T) from BOS on -> (N, T, V) logits of the next
         raise NotImplementedError(f"{type(self).__name__} has to define decode(tokens, memory, mask)")
 
@@ -177,10 +177,10 @@ class TextGenerator(nn.Module):
         "Logits of tokens 1 … T − 1, each from the true ones before it."
         return self.decode(tokens[:, :-1], *self.memory(inputs))
 
-    def begin(self, memory: Tensor, mask: Tensor,
+    def begin(self, memory, mask: Tensor,
              ): # -> state: a nest of tensors with texts along the first dimension
         "The state before the first word."
-        no_words = torch.zeros(len(memory), 0, dtype=torch.int64, device=memory.device)
+        no_words = torch.zeros(len(mask), 0, dtype=torch.int64, device=mask.device)
         return {"memory": memory, "mask": mask, "words": no_words}
 
     def step(self, last: Tensor, state) -> tuple[Tensor, object]: # (n,) -> (n, V), and the state after it
@@ -197,14 +197,14 @@ class Generated(NamedTuple):
     mask: Tensor       # (N, T) bool, True up to and including EOS
 
 def follow(model: TextGenerator,
-           memory: Tensor,      # (n, S, d)
+           memory,              # (n, S, d), or a nest of tensors
            mask: Tensor,        # (n, S)
            length: int,         # entries at most, EOS included
            choose,              # (n, V) log-probabilities -> (n,) words
            settings: Mapping,   # of the policy
           ) -> Generated:
     "Write one text per row of memory, each word by `choose`."
-    last = torch.full((len(memory),), BOS, device=memory.device)
+    last = torch.full((len(mask),), BOS, device=mask.device)
     state = model.begin(memory, mask)
     is_open = torch.ones_like(last, dtype=torch.bool) # (n,) no EOS so far
     steps = []
@@ -284,30 +284,30 @@ def _pad(rows: Sequence[Tensor], fill) -> Tensor:
     return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
 
 # %% ../../nbs/models/030_text_networks.ipynb #39c21780
-def _select_rows(state,          # tensors in dicts, lists and tuples
+def select_rows(state,          # tensors in dicts, lists and tuples
                 rows: Tensor):  # (m,) which rows of the first dimension
     "The same nest with these rows; caches of the transformers library are changed in place."
     if hasattr(state, "reorder_cache"):
         state.reorder_cache(rows)
         return state
     if isinstance(state, Tensor): return state.index_select(0, rows)
-    if isinstance(state, Mapping): return {k: _select_rows(v, rows) for k, v in state.items()}
-    return type(state)(_select_rows(v, rows) for v in state)
+    if isinstance(state, Mapping): return {k: select_rows(v, rows) for k, v in state.items()}
+    return type(state)(select_rows(v, rows) for v in state)
 
-def _beam_search(model: TextGenerator, memory: Tensor, mask: Tensor, length: int, beams: int, penalty: float,
+def _beam_search(model: TextGenerator, memory, mask: Tensor, length: int, beams: int, penalty: float,
                 settings: Mapping, # of the policy
                ) -> Generated:
     "The best texts that a beam finds, never worse than the greedy ones."
     first = follow(model, memory, mask, length, lambda log_probs: log_probs.argmax(1), settings)
     beam = _Beam(first, beams, penalty)
-    each = torch.arange(len(memory), device=memory.device).repeat_interleave(beams) # (n·k,)
-    state = model.begin(memory[each], mask[each])
+    each = torch.arange(len(mask), device=mask.device).repeat_interleave(beams) # (n·k,)
+    state = model.begin(select_rows(memory, each), mask[each])
     last = torch.full_like(each, BOS)
     for t in range(length):
         logits, state = model.step(last, state)
         rows, last = beam.extend(policy(logits, **settings), last=t + 1 == length)
         if beam.is_over: break
-        state = _select_rows(state, rows)
+        state = select_rows(state, rows)
     return beam.result()
 
 # %% ../../nbs/models/030_text_networks.ipynb #e5a305c4
@@ -345,8 +345,9 @@ def generate(self: TextGenerator, inputs: Mapping,
     with evaluating(self):
         memory, mask = self.memory(inputs)
         if samples > 1:
-            memory = memory.repeat_interleave(samples, 0)
-            mask = mask.repeat_interleave(samples, 0)
+            each = torch.arange(len(mask), device=mask.device).repeat_interleave(samples)
+            memory = select_rows(memory, each)
+            mask = mask[each]
         if beams > 1: return _beam_search(self, memory, mask, length, beams, length_penalty, settings)
         return follow(self, memory, mask, length, choose, settings)
 

@@ -114,6 +114,12 @@ class StudyTask:
         "What a system is trained with. A batch ticks; its items depend on its number and the seed alone."
         raise NotImplementedError
 
+    def pretraining_batches(self, seed: int,
+                            batches: Callable[[int], dict], # of the plain loss, as `training` gives them
+                           ) -> Callable[[int], dict]:
+        "What the common start of a seed learns from; the same batches unless it learns from more."
+        return batches
+
     def data_record(self) -> dict[str, str]:
         "What identifies the training data; a training that goes on must have the same."
         return {"data": str(self.plan.settings["data_identity"])}
@@ -188,6 +194,7 @@ def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
     "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
     network, critic = task.start(seed), task.critic(seed)
     loss, batches = _training(task, (), 0.0, seed, critic)
+    batches = task.pretraining_batches(seed, batches)
     folder = task.folder/"pretrained"/f"s{seed}"
     steps = task.plan.size.pretrain
     log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=False), seed)

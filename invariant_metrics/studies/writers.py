@@ -20,9 +20,11 @@ from torch import Tensor
 from ..core import InputError, Registry, unknown
 from ..files import atomic_write, digest
 from ..runs import per_scale
+from ..encoders.caption_store import USED, CaptionStore, caption_store, retrieve, token_vectors
 from ..encoders.encoder import encoder_weight_names
 from ..encoders.grid import channel_stats, standardized
-from ..encoders.weights import make_all
+from ..encoders.image_text import image_text
+from ..encoders.weights import make_all, resolve
 from ..invariants.invariant import invariant_weight_names
 from .improvement import LENGTH
 from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid,
@@ -31,15 +33,22 @@ from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
 from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
                                              exact_metric, measure_texts)
-from .corpora import own_corpora, own_data, own_names, picture_encoder, text_encoder
-from .corpora import text_weight_takers, writer_metrics
+from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names, picture_encoder
+from .corpora import text_encoder, text_weight_takers, writer_metrics
 from ..metrics.metric import Metric, weight_names
+from ..models.bibert import LanguageModel
 from ..models.generators import captioners, translators
-from ..models.text_networks import TextGenerator, Vocabulary
+from ..models.smallcap import prompt_rows, prompt_words
+from ..models.text_networks import UNK, TextGenerator, Vocabulary
 from ..training.augmented import AugmentedLoss
 from ..training.batches import batch_indices
+from ..training.caption_recipes import (CAPTION_ENTRIES, CAPTION_LM, caption_recipe, gpt2_pieces,
+                                                        start_captioner)
+from ..training.kept_texts import vocabulary_note, writer_vocabulary
 from ..training.loop import Optim
 from ..training.self_critical import SelfCriticalLoss, WeightedLoss
+from ..training.text_recipes import (READER, TextRecipe, open_language_model,
+                                                     translation_recipe)
 from ..training.text_training import TextTargets, augmented_text, text_batches
 
 # %% ../../nbs/studies/050_writers.ipynb #e362d9d6
@@ -56,7 +65,9 @@ _TRANSLATION = StudyDesign(
     controls={"+entities": ("entities-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
     datasets=("bilingual", "own"),
-    tricks={"copied-source": False, "commonest-text": False, "repeated": True})
+    tricks={"copied-source": False, "commonest-text": False, "repeated": True},
+    published={"bisimcut": StudySize(0, 160_239, 7283, 6750, 100_000, 50_000, 160, 1000),
+               "bibert": StudySize(0, 160_239, 7283, 6750, 18_500, 2500, 1300, 1000)})
 
 _CAPTIONING = StudyDesign(
     "captioning", model="small", select="fbd-4",
@@ -74,10 +85,13 @@ _CAPTIONING = StudyDesign(
               "+scene-graph": ("scene-graph-shuffled", "scene-graph-single")},
     curve=ControlCurve(LENGTH, 0.0, (-8.0, -4.0, 0.0, 5.0, 7.0)),
     datasets=("scenes", "own"),
-    tricks={"commonest-text": False, "repeated": True})
+    tricks={"commonest-text": False, "repeated": True},
+    published={"smallcap": StudySize(224, 113_287, 5000, 5000, 79_700, 8855, 64, 1000),
+               "clipcap": StudySize(224, 113_287, 5000, 5000, 127_500, 14_170, 40, 1000)})
 
 # %% ../../nbs/studies/050_writers.ipynb #e42320e1
 _PIECES = {"iwslt": 10_000, "base": 37_000} # full-size translators: entries of the joint vocabulary
+_LEARNED = {"bisimcut": ("bpe", 10_000), "bibert": ("wordpiece", 12_000)} # published ones, at their full size
 
 def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None, Vocabulary]:
     "The words, or pieces of words, of the training set: of its sources (None for pictures) and of its texts."
@@ -85,6 +99,10 @@ def vocabularies(plan: StudyPlan, train: TextCorpus) -> tuple[Vocabulary | None,
     least = 2 if plan.settings["data"] else 1
     if plan.task == "captioning": return None, Vocabulary.of(written, least)
     both = [*train.source, *written]
+    if plan.settings["scale"] == "full" and plan.settings["model"] in _LEARNED:
+        kind, size = _LEARNED[plan.settings["model"]]
+        joint = writer_vocabulary(kind, both, size)
+        return joint, joint
     size = _PIECES.get(plan.settings["model"])
     joint = Vocabulary.bpe(both, size) if size else Vocabulary.of(both, least)
     return joint, joint
@@ -108,6 +126,20 @@ class WritingTask(StudyTask):
     longest: int        # entries of a text at most
     smoothing: float    # of labels, in the task loss
     networks: Registry  # where the network comes from
+    # (name of a network, size, weights) -> its recipe, None for networks of this package
+    recipes: Callable[..., TextRecipe | None] = staticmethod(lambda model, size, weights: None)
+
+    @property
+    def network_size(self) -> str: # of a published network: as published on the full scale, else tiny
+        return "full" if self.plan.settings["scale"] == "full" else "tiny"
+
+    @cached_property
+    def recipe(self) -> TextRecipe | None: # None: the loss of this package
+        return self.recipes(self.plan.settings["model"], self.network_size, self.plan.weights.named)
+
+    @property
+    def published(self) -> bool: # whether optimizer and search are those of a paper
+        return self.recipe is not None and self.network_size == "full"
 
     @cached_property
     def corpora(self) -> dict[str, TextCorpus]: return corpora(self.plan, tuple(DATA_PARTS), self.device)
@@ -130,7 +162,7 @@ class WritingTask(StudyTask):
         return {}
 
     @cached_property
-    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+    def learned_texts(self) -> tuple[list[str], list[int]]: # (M,) texts, the item each belongs to
         texts, owner = self.training_texts()
         if self.plan.settings["long"] == "drop":
             cut = set(self.too_long(texts, owner))
@@ -138,6 +170,11 @@ class WritingTask(StudyTask):
         if not texts:
             raise InputError(f"every training text has {self.longest} words or more; "
                              "leave --long drop out to cut them")
+        return texts, owner
+
+    @cached_property
+    def training_tokens(self) -> tuple[Tensor, Tensor]: # (M, T) tokens, (M,) the item each belongs to
+        texts, owner = self.learned_texts
         return self.words[1].batch(texts, self.longest), torch.tensor(owner)
 
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
@@ -160,7 +197,19 @@ class WritingTask(StudyTask):
     def network(self, seed: int) -> TextGenerator:
         source, target = self.words
         given = self.corpora["train"].features.shape[-1] if source is None else source
-        return self.networks[self.plan.settings["model"]](given, target, seed=seed).to(self.device)
+        size = {"size": self.network_size} if self.recipe else {}
+        return self.networks[self.plan.settings["model"]](given, target, seed=seed, **size).to(self.device)
+
+    def check_network(self) -> None:
+        "Raises InputError if the network of the plan cannot be trained here."
+        self.recipe
+
+    def network_notes(self) -> list[str]:
+        "What is to be said about the network and these data."
+        return []
+
+    def optim(self, forked: bool) -> Optim:
+        return self.recipe.optim if self.published else super().optim(forked)
 
     def data_record(self) -> dict[str, str]:
         s = self.plan.settings
@@ -174,17 +223,99 @@ class WritingTask(StudyTask):
 class Translation(WritingTask):
     "Sentences in, sentences of another language out."
     design = _TRANSLATION
-    longest = 40
     smoothing = 0.1
     networks = translators
+    recipes = staticmethod(translation_recipe)
+
+    @property
+    def longest(self) -> int: return 176 if self.published else 40 # papers leave out what is longer than 175
+
+    @cached_property
+    def reader(self) -> LanguageModel | None: # what reads the source, if it is a language model
+        if self.plan.settings["model"] != "bibert": return None
+        return open_language_model(self.plan.weights.named.get(READER, READER))
+
+    @cached_property
+    def words(self) -> tuple:
+        source, target = vocabularies(self.plan, self.corpora["train"])
+        return self.reader or source, target
 
 @register_task
 class Captioning(WritingTask):
     "Pictures in, captions out."
     design = _CAPTIONING
-    longest = 20
     smoothing = 0.0
     networks = captioners
+    recipes = staticmethod(caption_recipe)
+
+    @property
+    def longest(self) -> int: return CAPTION_ENTRIES[self.plan.settings["model"]] if self.published else 20
+
+    @cached_property
+    def words(self) -> tuple:
+        model = self.plan.settings["model"]
+        pieces = gpt2_pieces(self.network_size, self.plan.weights.named.get("gpt2")) if self.recipe else None
+        if pieces: return None, pieces
+        words = vocabularies(self.plan, self.corpora["train"])[1]
+        if model != "smallcap": return None, words
+        return None, Vocabulary((*words.words, *(w for w in prompt_words() if w not in words.words)))
+
+    @cached_property
+    def store(self) -> CaptionStore: # captions of training pictures that GPT-2 knows every word of
+        texts, owner = self.training_texts()
+        names = self.corpora["train"].names
+        words = self.words[1]
+        def count(text: str) -> int:
+            entries = words.encode(text)
+            return 0 if UNK in entries else len(entries)
+        towers = image_text(self.plan.weights.named.get(CLIP, OWN_CLIP), self.device)
+        return caption_store(towers, texts, [names[i] for i in owner], count)
+
+    def inputs(self, part: str) -> dict[str, Tensor]:
+        if self.recipe is None: return super().inputs(part)
+        if part in self.read_by_part: return self.read_by_part[part]
+        features = self.corpora[part].features
+        made = {"features": features}
+        if self.plan.settings["model"] == "smallcap": made["prompt"] = _prompts(self, part, features)
+        self.read_by_part[part] = made
+        return made
+
+    def network(self, seed: int) -> TextGenerator:
+        if self.recipe is None: return super().network(seed)
+        model = self.plan.settings["model"]
+        named = self.plan.weights.named
+        features = self.corpora["train"].features.shape[-1]
+        made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"), named.get(model))
+        return made.to(self.device)
+
+    def weight_takers(self) -> dict[str, tuple[str, ...]]:
+        takers = super().weight_takers()
+        if self.recipe is None: return takers
+        model = self.plan.settings["model"]
+        takers.pop(self.plan.settings["encoder"] or "embedded", None)
+        return takers | {CLIP: (CLIP, OWN_CLIP), "gpt2": ("gpt2", CAPTION_LM), model: (model,)}
+
+    def data_record(self) -> dict[str, str]:
+        seen = {"seen through": digest(self.plan.settings["weights"])} if self.recipe else {}
+        return super().data_record() | seen
+
+    def check(self) -> dict[str, bool]:
+        s = self.plan.settings
+        if self.recipe and s["encoder"]:
+            raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder out, or "
+                             "name another CLIP: --weights clip=FOLDER")
+        if self.recipe:
+            gpt2_pieces(self.network_size, self.plan.weights.named.get("gpt2"))
+            make_all([lambda: picture_encoder(self.plan),
+                      *(partial(resolve, weights) for weights in self.plan.weights.named.values())])
+        return super().check()
+
+    def prepare(self) -> None: # says besides where prompts come from
+        super().prepare()
+        if self.plan.settings["model"] != "smallcap": return
+        texts = self.training_texts()[0]
+        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the CLIP "
+              "that the captioner sees through", file=sys.stderr, flush=True)
 
 # %% ../../nbs/studies/050_writers.ipynb #c5e00002
 @patch
@@ -217,6 +348,9 @@ def _system_loss(task: WritingTask, invariants: Sequence[str],
                  alpha: float) -> tuple[Callable, AugmentedLoss]:
     "A system's loss for `fit` (task, soft invariants, rewards), and its part without rewards."
     words = task.words[1]
+    if _WEIGHTED in invariants and task.recipe:
+        raise InputError(f"{_WEIGHTED} changes the task loss of this package, and {task.plan.settings['model']} "
+                         "is trained with its own")
     if _WEIGHTED in invariants:
         others = ", ".join(i for i in invariants if i != _WEIGHTED)
         if others: raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not with {others}")
@@ -224,7 +358,8 @@ def _system_loss(task: WritingTask, invariants: Sequence[str],
         return loss, augmented_text(words, {}, task.smoothing)
     rewarded = [i for i in invariants if not task.invariant(i).differentiable]
     bound = {label_of(i): (task.invariant(i), alpha) for i in invariants if i not in rewarded}
-    soft = augmented_text(words, bound, smoothing=task.smoothing)
+    soft = (task.recipe.loss(words, bound) if task.recipe
+            else augmented_text(words, bound, smoothing=task.smoothing))
     if not rewarded: return soft, soft
     rewards = {label_of(i): (task.invariant(i).reward, 1.0) for i in rewarded}
     return SelfCriticalLoss(rewards, alpha, soft, "leave-one-out", _SAMPLES, task.longest), soft
@@ -281,7 +416,8 @@ def _most_frequent(texts: Sequence[str]) -> str:
 def predict(self: WritingTask, network: TextGenerator, part: str,
             bonus: float) -> list[str]: # word by likeliest word
     inputs = {k: v.to(self.device) for k, v in self.inputs(part).items()}
-    return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus)
+    search = self.recipe.decoding if self.published else {}
+    return network.texts(inputs, batch=128, length=self.longest, eos_bias=bonus, **search)
 
 @patch
 def trick(self: WritingTask, name: str, part: str, pred: Sequence[str]) -> list[str]:
@@ -333,7 +469,7 @@ def check(self: WritingTask) -> dict[str, bool]:
     except InputError as error:
         raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
     metrics = writer_metrics(self.plan, encoder)
-    make_all([partial(self.invariant, spec) for spec in self.plan.invariants])
+    make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), self.check_network])
     for spec in self.plan.invariants:
         read = self.invariant(spec).inputs
         if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
@@ -346,8 +482,7 @@ def check_data(self: WritingTask) -> None:
     if self.plan.settings["data"]: own_data(self.plan)
 
 @patch
-def prepare(self: WritingTask) -> None: # notes what is left out of own data, and how many texts are too long
-    if not self.plan.settings["data"]: return
+def data_notes(self: WritingTask) -> list[str]: # what is left out of own data, and how many texts are too long
     texts, owner = self.training_texts()
     notes = list(own_data(self.plan)[0].notes)
     long = self.too_long(texts, owner)
@@ -359,4 +494,58 @@ def prepare(self: WritingTask) -> None: # notes what is left out of own data, an
     if self.words[1].pieces:
         notes.append("invariants of texts read word pieces one by one, and recognize fewer names "
                      "than in whole words")
+    return notes
+
+@patch
+def prepare(self: WritingTask) -> None: # says what there is to know about the data and the network
+    notes = [*(self.data_notes() if self.plan.settings["data"] else ()), *self.network_notes()]
     for note in notes: print(f"note: {note}", file=sys.stderr, flush=True)
+
+# %% ../../nbs/studies/050_writers.ipynb #57ac06a1
+@patch
+def pretraining_batches(self: Translation, seed: int, batches: Callable) -> Callable: # of both directions
+    if self.recipe is None: return batches
+    texts, owner = self.learned_texts
+    sources = [self.corpora["train"].source[i] for i in owner]
+    inputs = {"source": self.words[0].batch([*sources, *texts], self.longest)}
+    tokens = self.words[1].batch([*texts, *sources], self.longest)
+    make = text_batches(inputs, tokens, self.words[1], self.plan.size.batch, seed)
+    def at(i: int) -> dict:
+        self.tick()
+        return make(i)
+    return at
+
+# %% ../../nbs/studies/050_writers.ipynb #f9cf5f6b
+@patch
+def weight_takers(self: Translation) -> dict[str, tuple[str, ...]]:
+    read = {READER: (READER,)} if self.plan.settings["model"] == "bibert" else {}
+    return WritingTask.weight_takers(self) | read
+
+@patch
+def data_record(self: Translation) -> dict[str, str]:
+    read = {"reader": digest(self.plan.settings["weights"])} if self.reader else {}
+    return WritingTask.data_record(self) | read
+
+@patch
+def check_network(self: Translation) -> None:
+    if self.reader is None: return
+    with torch.device("meta"): # refuses another width
+        self.networks[self.plan.settings["model"]](self.reader, self.reader, size=self.network_size)
+    if self.reader.positions <= self.longest:
+        raise InputError(f"sentences may have {self.longest} pieces and the language model has "
+                         f"{self.reader.positions} positions; give one with more")
+
+@patch
+def network_notes(self: Translation) -> list[str]:
+    s = self.plan.settings
+    notes = [vocabulary_note(_LEARNED[s["model"]][0])] if self.published else []
+    if not (s["data"] and self.reader): return notes
+    share = self.reader.unknown_share(self.corpora["train"].source)
+    return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them"]
+
+# %% ../../nbs/studies/050_writers.ipynb #a71e2ec8
+def _prompts(task: WritingTask, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens
+    corpus = task.corpora[part]
+    vectors = token_vectors(picture_encoder(task.plan), tokens)
+    found = retrieve(task.store, vectors, corpus.names)
+    return prompt_rows(task.words[1], [captions[:USED] for captions in found])

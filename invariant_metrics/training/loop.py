@@ -40,8 +40,8 @@ class Optim:
     weight_decay: float = 1e-2                  # AdamW's; 0 is plain Adam
     betas: tuple[float, float] = (0.9, 0.99)    # decay of its two averages
     warmup: int = 20                            # steps up to the peak
-    schedule: str = "cosine" # or "constant", "inverse-sqrt", "stairs-N", "halves-.4-.8" (shares of the run)
-    final: float = 0.05                         # cosine, stairs: the last rate as a share of the peak
+    schedule: str = "cosine" # or "linear", "constant", "inverse-sqrt", "stairs-N", "halves-.4-.8" (shares)
+    final: float = 0.05                         # cosine, linear, stairs: the last rate as a share of the peak
     clip: float = 1.0                           # longest gradient; inf for no limit
 
 # %% ../../nbs/training/020_loop.ipynb #4d0c5206
@@ -65,6 +65,7 @@ def _learning_rate(optim: Optim,
     gone = min(1.0, max(0, step - optim.warmup) / max(steps - optim.warmup, 1))
     curves = {"constant": lambda: 1.0,
               "cosine": lambda: optim.final + (1 - optim.final) * (1 + math.cos(math.pi * gone)) / 2,
+              "linear": lambda: optim.final + (1 - optim.final) * (1 - gone),
               "inverse-sqrt": lambda: math.sqrt(max(optim.warmup, 1) / max(step + 1, optim.warmup, 1))}
     halves = re.fullmatch(r"halves((?:-0?\.\d+)+)", optim.schedule)
     if halves: return optim.lr * rise * _halvings(step/steps, halves[1])

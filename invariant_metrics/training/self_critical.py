@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from ..core import InputError, check_range, unknown
 from ..words import END, mark_ends
-from ..models.text_networks import BOS, EOS, Generated, Vocabulary, evaluating, policy
+from ..models.text_networks import BOS, EOS, Generated, Vocabulary, evaluating, policy, select_rows
 from .text_training import predict_text, text_loss
 
 # %% ../../nbs/training/090_self_critical.ipynb #72252769
@@ -114,8 +114,10 @@ def _scored_log_probs(model: nn.Module, batch: Mapping, drawn: Generated, sample
                     ) -> Tensor: # (N·samples, T), with a gradient
     "The log-probabilities of the drawn words, from feeding them in; in evaluation mode; 0 after the end."
     with evaluating(model):
-        memory, mask = (m.repeat_interleave(samples, 0) for m in model.memory(batch))
-        logits = model.decode(F.pad(drawn.tokens, (1, 0), value=BOS)[:, :-1], memory, mask)
+        memory, mask = model.memory(batch)
+        each = torch.arange(len(mask), device=mask.device).repeat_interleave(samples)
+        before = F.pad(drawn.tokens, (1, 0), value=BOS)[:, :-1]
+        logits = model.decode(before, select_rows(memory, each), mask[each])
     return policy(logits).gather(2, drawn.tokens[..., None])[..., 0].where(drawn.mask, 0.0)
 
 # %% ../../nbs/training/090_self_critical.ipynb #52b9b6b6

@@ -38,16 +38,17 @@ class TextCorpus:
     def __len__(self) -> int: return len(self.names)
 
 # %% ../../nbs/training/150_text_corpora.ipynb #471d6850
-def _kept_grid(
+def _kept_features(
     encoder: Encoder, # one with feature maps
     blocks: Callable[[], Iterable[Tensor]], # pictures (n, 3, H, W) in [0, 1]; called if no file is kept
     about: Mapping,   # what identifies the pictures
-) -> Tensor: # (N, S, d)
-    "Grid features of pictures, rounded to half precision; read from the kept file, else computed."
+    look: Callable[[Encoder, Tensor], Tensor] = grid_features, # a function by name, not made on the spot
+) -> Tensor: # (N, S, d), or what `look` makes
+    "Features of pictures, rounded to half precision; read from the kept file, else computed."
+    kind = "grid" if look is grid_features else look.__name__.replace("_", "-")
     def compute() -> dict[str, Tensor]:
-        features = [grid_features(encoder, block) for block in blocks()]
-        return {"features": torch.cat(features).half()}
-    return kept_once("grid", {**about, **encoder.describe()}, compute)["features"].float()
+        return {"features": torch.cat([look(encoder, block) for block in blocks()]).half()}
+    return kept_once(kind, {**about, **encoder.describe()}, compute)["features"].float()
 
 # %% ../../nbs/training/150_text_corpora.ipynb #47c3f62f
 def scene_blocks(side: int, seed: int, start: int, count: int) -> list[Scenes]: # blocks of at most 256 scenes
@@ -62,13 +63,14 @@ def scene_texts(encoder: Encoder,     # its grid features are what the network r
                 start: int, count: int, # numbers of the scenes
                 truth: bool = True,   # with the facts
                 shown: int = 0,       # pictures to keep, for figures
+                look: Callable[[Encoder, Tensor], Tensor] = grid_features,
                ) -> TextCorpus:
     "Scenes with their five captions of relations."
     blocks = scene_blocks(side, seed, start, count)
     numbers = torch.cat([b.index for b in blocks]).tolist()
     others = [number for number in numbers if number >= start + count] # replace scenes without captions
     about = {"scenes": [seed, start, count, side]} | ({"others": others} if others else {})
-    features = _kept_grid(encoder, lambda: (b.rgb for b in blocks), about)
+    features = _kept_features(encoder, lambda: (b.rgb for b in blocks), about, look)
     captions = [tuple(relation_captions(b, i)) for b in blocks for i in range(len(b))]
     facts = [caption_truth(b, i) for b in blocks for i in range(len(b))] if truth else None
     relations = [scene_relations(b, i) for b in blocks for i in range(len(b))] if truth else None
@@ -80,7 +82,8 @@ def photo_texts(encoder: Encoder, names: Sequence[str], # (N,) of the pictures
                 references: Sequence[tuple[str, ...]],  # (N,) captions of each
                 place: Path, # the captions' file or folder; pictures are below or beside it
                 side: int,                              # pixels to which pictures are shrunk
-                shown: int = 0                          # pictures to keep, for figures
+                shown: int = 0,                         # pictures to keep, for figures
+                look: Callable[[Encoder, Tensor], Tensor] = grid_features,
                ) -> TextCorpus:
     "The user's captioned pictures; raises InputError on missing, ambiguous and broken ones."
     files = image_files(names, place)
@@ -88,7 +91,7 @@ def photo_texts(encoder: Encoder, names: Sequence[str], # (N,) of the pictures
     def blocks() -> Iterable[Tensor]:
         return (torch.stack([small_picture(p, side) for p in files[i:i + 64]])
                 for i in range(0, len(files), 64))
-    features = _kept_grid(encoder, blocks, {"own": digest(stamps), "side": side})
+    features = _kept_features(encoder, blocks, {"own": digest(stamps), "side": side}, look)
     pictures = None
     if shown: pictures = (255*torch.stack([small_picture(p, side) for p in files[:shown]])).round().byte()
     return TextCorpus(list(names), [""]*len(names), list(references), features, pictures)
