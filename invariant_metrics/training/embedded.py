@@ -25,6 +25,7 @@ RECIPES: dict[str, tuple[str, dict]] = { # weights -> (function, its arguments b
        for name in ("entities", "sentiment")},
     "bilingual-lm": ("invariant_metrics.training.language_models:make_bilingual_lm", {}),
     "caption-lm": ("invariant_metrics.training.language_models:make_caption_lm", {}),
+    "munit-flood": ("invariant_metrics.training.flood_munit:make_flood_munit", {}),
 }
 
 # %% ../../nbs/training/040_embedded.ipynb #a88cc781

@@ -24,6 +24,7 @@ from ..files import assets_folder, atomic_write
 from ..generators.generator import get_generator
 from ..invariants.invariant import get_invariant
 from ..metrics.metric import extract, get_metric
+from ..models.munit import MUNIT, MUNITConfig, draw_styles, translate
 from ..models.tagger import WordTable
 from ..models.text_networks import BOS, VOCABULARY_FILE, Vocabulary
 from ..words import split_words
@@ -86,6 +87,13 @@ def _ask_words(weights) -> Answers:
     table = WordTable.of(load_embedded(weights) if weights == "word-pieces" else read_tensors(resolve(weights)))
     return {"texts": torch.stack([table(split_words(text)).mean(0) for text in _sentences()])}
 
+@torch.no_grad()
+def _ask_munit(weights) -> Answers: # each picture in one style of the other domain
+    tensors = load_embedded(weights) if weights == "munit-flood" else read_tensors(resolve(weights))
+    network = MUNIT(MUNITConfig.of("small")).eval()
+    network.load_state_dict({name: value.float() for name, value in tensors.items()})
+    return {"pictures": translate(network, _pictures(), draw_styles(1))[0]}
+
 def _ask_painter(weights) -> Answers:
     drawn = get_generator("diffusion", weights=weights, steps=4)(_captions(), [0, 1, 2])
     return {"texts": drawn.float()}
@@ -104,7 +112,7 @@ _WAYS: dict[str, Callable[[str], Answers]] = { # a card's name, or a model type 
     "embedded-image": lambda weights: _ask_encoder("embedded", weights),
     "embedded-clip": _ask_towers, "embedded-lclip": _ask_towers, "open-clip-vit-b-32": _ask_towers,
     "embedded-diffusion": _ask_painter, "word-pieces": _ask_words, "minilm": _ask_reader,
-    "bilingual-lm": _ask_reader, "caption-lm": _ask_writer,
+    "bilingual-lm": _ask_reader, "caption-lm": _ask_writer, "munit-flood": _ask_munit,
     "inception": partial(_ask_encoder, "inception"),
     **{name: partial(_ask_invariant, name) for name in ("segmentation", "segmentation-judge", "depth",
                                                         "depth-judge", "entities", "sentiment")},

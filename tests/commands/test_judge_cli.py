@@ -204,7 +204,7 @@ def test_probe_of_own_captions(captions, capsys):
     assert not (captions/"other").exists()
 
 
-@pytest.mark.parametrize("command", ["probe", "probe metrics", "probe encoder", "agree", "agree people", "agree collect", "agree labels", "power", "advise", "styles"])
+@pytest.mark.parametrize("command", ["probe", "probe metrics", "probe encoder", "agree", "agree people", "agree collect", "agree labels", "power", "advise", "styles", "styles rank", "styles draw", "styles simulate"])
 def test_help_has_an_example(command, capsys):
     run(*command.split(), "--help")
     assert "Example: invariant-metrics" in " ".join(capsys.readouterr().out.split())

@@ -62,7 +62,7 @@ def test_choices_are_those_of_the_package():
     for (_, name), given in here.items():
         if name in known: assert given == set(known[name]), name
     assert here["study", "--parts"] == {*_STUDY_PARTS} and here["lclip study", "--parts"] == {*_LCLIP_PARTS}
-    assert here["score", "--ci"] == {*METHODS, "none"} and here["styles", "--ci"] == set(FORMS)
+    assert here["score", "--ci"] == {*METHODS, "none"} and here["styles rank", "--ci"] == set(FORMS)
 
 
 @pytest.mark.parametrize("line, says", [

@@ -17,7 +17,7 @@ from invariant_metrics.scoring.score import ScoreOptions
 # function of the package -> its command, arguments for which the shell has no option, or has one by another name
 COMMANDS = {
     "score": ("score", set()), "probe": ("probe metrics", {"progress"}), "agree": ("agree people", set()), "study": ("study", set()), "power": ("power", {"alpha"}),
-    "styles": ("styles", set()), "advise": ("advise", {"progress"}), "probe_encoder": ("probe encoder", {"encoder"}), # the command's `name`
+    "styles": ("styles rank", set()), "advise": ("advise", {"progress"}), "probe_encoder": ("probe encoder", {"encoder"}), # the command's `name`
     "lclip.study": ("lclip study", set()), "lclip.supervise": ("lclip supervise", {"reps", "references"}), # --with-references
     "imagine.study": ("imagine study", set()), "imagine.draw": ("imagine draw", set()),
 }

@@ -36,7 +36,7 @@ from tiny_networks import save_clip
 
 ROOT = Path(__file__).parents[2]
 NOT_OURS = ("pip ", "pytest", "bash .ci/site", "git clone", "cd ") # the installation, the tests, the site: other tests hold them
-LONG = ("study ", "lclip study ", "imagine study ", "probe images", "weights train")
+LONG = ("study ", "lclip study ", "imagine study ", "probe images", "weights train", "styles simulate")
 HERE = {row["name"] for row in list_weights() if row["present"]}
 
 
@@ -398,6 +398,7 @@ class Begun(Exception):
 def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
     from invariant_metrics.imagine import run_imagine as imagine_run
     from invariant_metrics.lclip import run_lclip as lclip_run
+    from invariant_metrics.people import style_simulation
     from invariant_metrics.probes import run_probe as probe_run
     from invariant_metrics.studies import run_study as study_run
     from invariant_metrics.training import embedded
@@ -407,6 +408,7 @@ def test_a_long_printed_command_comes_to_its_work(line, small, monkeypatch):
     monkeypatch.setattr(lclip_run, "run_parts", begun)
     monkeypatch.setattr(imagine_run, "run_parts", begun)
     monkeypatch.setattr(probe_run, "run_parts", begun)
+    monkeypatch.setattr(style_simulation, "draw_style_pictures", begun)
     monkeypatch.setattr(embedded, "import_object", lambda path: begun)
     prepare(line, small)
     code, out, err = run(line, small, monkeypatch)
