@@ -120,8 +120,10 @@ def _answers(found: StyleAgreement, ranks: pd.DataFrame, score: tuple[str, str])
     lines.append((" ".join(score).strip(), f"{shown}, r = {r}; its first place has {_first(ranks)}."))
     twin = (f"{score[0]} {_OF_CONTROL}", score[1])
     if twin in found.r:
-        lines.append(("The untrained twin", f"of the same layer reaches r = {number(found.r[twin], 2)}: what is left "
-                      "between the two is what the network has learned."))
+        less = found.r[twin] < row["r"]
+        lines.append(("The untrained twin", f"of the same layer reaches r = {number(found.r[twin], 2)}: "
+                      + ("the rest is what the network has learned." if less else
+                         "what the network has learned is not why it agrees.")))
     apart = ranks.loc[ranks["gap"].abs().idxmax()]
     if apart["gap"]:
         lines.append(("They part", f"most at {apart['style']}: place {number(apart['people'])} for people, "
