@@ -92,9 +92,7 @@ _RECIPES = {
                          Optim(4e-4, 2e-5, (0.9, 0.98), 1000, "inverse-sqrt", clip=1.0),
                          {"beams": 4, "length_penalty": 0.6})}
 
-def translation_recipe(model: str,                      # name of a translator
-                       size: str = "tiny",              # or "full", as published; the loss is one for both
-                       weights: Mapping[str, str] = {}, # of frozen networks; recipes of translators need none
-                      ) -> TextRecipe | None:           # None: the translator was published with no recipe
+def translation_recipe(model: str,            # name of a translator
+                      ) -> TextRecipe | None: # None: it is one of this package, with its loss
     "How a published translator is trained and decoded."
     return _RECIPES.get(model)
