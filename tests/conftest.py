@@ -9,6 +9,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 
@@ -78,6 +79,37 @@ def hashed_once():
         return known[key].copy()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashlib, "file_digest", remembered)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def made_once(tmp_path_factory):
+    """What is always the same and takes long, for how many ask for it: the regions of a photograph, such as the packaged ones, which
+    workers share as files, the facts of a world's scenes, and what cuts words into the package's pieces. Each gets a copy or only reads."""
+    import numpy as np
+    from invariant_metrics.data import annotations, photos
+    from invariant_metrics.models import tagger
+    home = tmp_path_factory.getbasetemp()
+    shared = (home.parent if "PYTEST_XDIST_WORKER" in os.environ else home)/"regions"
+    shared.mkdir(exist_ok=True)
+    records, found_regions, scene_records = {}, photos.found_regions, annotations._scene_records
+    def regions_of(rgb, **parameters):
+        place = shared/(hashlib.sha256(rgb.tobytes() + repr((rgb.shape, rgb.dtype, sorted(parameters.items()))).encode()).hexdigest() + ".npy")
+        if not place.exists():
+            unfinished = place.with_suffix(f".{os.getpid()}.npy")
+            np.save(unfinished, found_regions(rgb, **parameters))
+            unfinished.replace(place)
+        return np.load(place)
+    def records_of(n, seed, size, start, folder, sized):
+        if folder is not None: return scene_records(n, seed, size, start, folder, sized) # draws pictures as well
+        key = (n, seed, size, start, sized)
+        if key not in records: records[key] = [*scene_records(n, seed, size, start, None, sized)]
+        return iter(records[key])
+    wordpiece = lru_cache(maxsize=2)(tagger._wordpiece)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tagger, "_wordpiece", lambda vocabulary: wordpiece(tuple(vocabulary)))
+        patch.setattr(photos, "found_regions", regions_of)
+        patch.setattr(annotations, "_scene_records", records_of)
         yield
 
 

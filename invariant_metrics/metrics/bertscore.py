@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -252,11 +252,15 @@ class BertScores(NamedTuple):
 def _counted(what: str, pred: int, refs: int) -> tuple[str, ...]:
     return (f"{pred} texts and {refs} references {what}",) if pred or refs else ()
 
+@lru_cache(maxsize=1) # the vocabulary is copied at every look
+def _largest_number(tokenizer) -> int: # of a token
+    return max(tokenizer.get_vocab().values())
+
 # uses: numbers of references, with repeats
 def _weigh(reader: TokenReader, rows: list[dict], uses: Sequence[int], idf, special: str) -> _TokenTexts:
     tokenizer, ids = reader.tokens.tokenizer, [torch.tensor(r["input_ids"]) for r in rows]
     marks = torch.tensor([tokenizer.cls_token_id, tokenizer.sep_token_id])
-    weight = torch.ones(max(tokenizer.get_vocab().values()) + 1)
+    weight = torch.ones(_largest_number(tokenizer) + 1)
     if idf is True: weight = _idf_weights((rows[i]["input_ids"] for i in uses), len(weight))
     elif idf is not False: weight = _idf_weights((r["input_ids"] for r in reader.rows(idf)), len(weight))
     weight[marks] = 0

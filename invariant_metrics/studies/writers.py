@@ -126,7 +126,7 @@ class WritingTask(StudyTask):
     longest: int        # entries of a text at most
     smoothing: float    # of labels, in the task loss
     networks: Registry  # where the network comes from
-    recipes: Callable[[str], TextRecipe | None] # name of a network -> how its paper trains it
+    recipes: Callable[[str, str], TextRecipe | None] # name and size of a network -> how its paper trains it
 
     @property
     def network_size(self) -> str: # of a published network: as published on the full scale, else tiny
@@ -134,7 +134,7 @@ class WritingTask(StudyTask):
 
     @cached_property
     def recipe(self) -> TextRecipe | None: # None: the loss of this package
-        return self.recipes(self.plan.settings["model"])
+        return self.recipes(self.plan.settings["model"], self.network_size)
 
     @property
     def published(self) -> bool: # whether optimizer and search are those of a paper

@@ -41,6 +41,7 @@ _RECIPES = {
 CAPTION_ENTRIES = {"smallcap": 25, "clipcap": 67} # entries of a written caption at most, as published
 
 def caption_recipe(model: str,            # name of a captioner
+                   size: str = "tiny",    # unused: both sizes are trained alike
                   ) -> TextRecipe | None: # None: it is one of this package, with its loss
     "How a published captioner is trained and decoded."
     return _RECIPES.get(model)

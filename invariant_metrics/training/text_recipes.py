@@ -7,7 +7,7 @@ __all__ = ['READER', 'TextRecipe', 'Passes', 'predict_twice', 'pass_divergence',
 
 # %% ../../nbs/training/180_text_recipes.ipynb #efd2d2cf
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -84,8 +84,11 @@ def _likelihood(logits: Tensor, batch: Mapping) -> Tensor: return text_loss(logi
 def _as_they_are(logits: Tensor) -> Tensor: return logits
 def _of_whole(made: Passes) -> Tensor: return made.logits
 
+_CUT_WEIGHTS = {"full": 3.0, "tiny": 0.5} # of the term on cut sentences; 3 as published
+
 _RECIPES = {
-    "bisimcut": TextRecipe(predict_twice, _whole_likelihood, _of_whole, {"simcut": (pass_divergence, 3.0)},
+    "bisimcut": TextRecipe(predict_twice, _whole_likelihood, _of_whole,
+                           {"simcut": (pass_divergence, _CUT_WEIGHTS["full"])},
                            Optim(5e-4, 1e-4, (0.9, 0.98), 4000, "inverse-sqrt", clip=float("inf")),
                            {"beams": 5, "length_penalty": 1.0}),
     "bibert": TextRecipe(predict_text, _likelihood, _as_they_are, {},
@@ -93,6 +96,9 @@ _RECIPES = {
                          {"beams": 4, "length_penalty": 0.6})}
 
 def translation_recipe(model: str,            # name of a translator
+                       size: str = "tiny",    # or "full", as published
                       ) -> TextRecipe | None: # None: it is one of this package, with its loss
-    "How a published translator is trained and decoded."
-    return _RECIPES.get(model)
+    "How a published translator is trained and decoded; the tiny Bi-SimCut with less weight on cut sentences."
+    recipe = _RECIPES.get(model)
+    if model != "bisimcut" or size == "full": return recipe
+    return replace(recipe, others={"simcut": (pass_divergence, _CUT_WEIGHTS[size])})

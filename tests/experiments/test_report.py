@@ -238,7 +238,7 @@ def test_costs_of_a_step_are_printed_where_they_were_measured(words):
     assert "A training step of +entities cost 1.4 times the baseline&#39;s." in render_study(text_run("translation"), training=training)
 
 
-def test_what_a_kept_invariant_costs_is_drawn_where_it_was_measured():
+def test_what_a_kept_invariant_costs_is_drawn_where_it_was_measured(words):
     "Task metric against violation, for the pairs whose two metrics the study has."
     assert "kept invariant cost" not in render_study(RUN, training=made_up_training())
     page = render_study(text_run("translation"), training=made_up_text_training())
@@ -280,7 +280,7 @@ def stored_run(folder: Path) -> Path:
     return folder
 
 
-def test_a_run_folder_becomes_a_page(tmp_path):
+def test_a_run_folder_becomes_a_page(words, tmp_path):
     folder = stored_run(tmp_path/"run")
     page = write_report(folder)
     assert page == folder/"index.html" and page.read_text(encoding="utf-8").count("<section") == 4

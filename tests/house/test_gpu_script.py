@@ -7,12 +7,27 @@ from pathlib import Path
 
 import pytest
 
+from commands import elsewhere
+
 ROOT = Path(__file__).parents[2]
 
 
 def run(out: Path, *words: str) -> subprocess.CompletedProcess:
     settings = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.run([sys.executable, str(ROOT/"benchmarks"/"gpu.py"), "--dry", "--out", str(out), *words], env=settings, capture_output=True, text=True, cwd=out)
+
+
+def said_by(out: Path, *words: str) -> str:
+    "What the script prints, its processes included, in a process that has most of its imports already."
+    sys.path.insert(0, str(ROOT/"benchmarks"))
+    sys.argv = ["gpu.py", "--dry", "--out", str(out), *words]
+    from gpu import main
+    with open(out/"said.txt", "w+", encoding="utf-8") as file:
+        os.dup2(file.fileno(), 1)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        main()
+        sys.stdout.flush()
+    return (out/"said.txt").read_text(encoding="utf-8")
 
 
 def errors(found: dict) -> list: return [(name, row) for name, rows in found["findings"].items() for row in rows if "error" in row]
@@ -32,9 +47,8 @@ def test_every_finding_runs_and_a_second_run_adds_what_is_missing(tmp_path):
     assert all(row["exit_code"] == -9 and row["resumed, largest difference"] == 0 for row in found["findings"]["resume"][:-1])
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl")}
     (tmp_path/"rates.jsonl").unlink()
-    done = run(tmp_path, "--only", "rates,overflow")
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("rates ", "overflow "))]
-    assert done.returncode == 0 and lines and all(line.startswith("rates ") for line in lines)
+    lines = [line for line in elsewhere(said_by, tmp_path, "--only", "rates,overflow").splitlines() if line.startswith(("rates ", "overflow "))]
+    assert lines and all(line.startswith("rates ") for line in lines)
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl") if path.name != "rates.jsonl"} == {k: v for k, v in before.items() if k != "rates.jsonl"}
 
 

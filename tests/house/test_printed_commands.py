@@ -310,9 +310,10 @@ def named(line: str) -> list[str]: # what of DATA an example names and does not 
 def small(monkeypatch, tmp_path):
     "Sizes of default runs that a test can wait for; no network."
     from invariant_metrics.lclip import compress as distill
-    from invariant_metrics.probes import images, own_images, own_texts, worlds
+    from invariant_metrics.probes import contested, images, own_images, own_texts, worlds
     from invariant_metrics.rankings import run_ranking as run
     from invariant_metrics.probes.probe_task import ProbeSize
+    monkeypatch.setattr(contested, "_SHOWN_TILE", 64)
     for sizes, items in ((images.COLOR_SIZES, 12), (own_images.PICTURE_SIZES, 5), (own_texts.OWN_SIZES, 8), (worlds._WORLD_SIZES, 12)):
         for scale in sizes: monkeypatch.setitem(sizes, scale, replace(ProbeSize(items, 6, 40), per_photo=2 if sizes is images.COLOR_SIZES else 1))
     def one_process(calls, *words, **options): return [call() for call in calls]

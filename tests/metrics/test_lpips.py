@@ -17,11 +17,14 @@ def net(request): return request.param
 
 
 @pytest.fixture(scope="module")
-def file(net, tmp_path_factory):
+def random(net): return _lpips_module(net, seed=3)
+
+
+@pytest.fixture(scope="module")
+def file(net, random, tmp_path_factory):
     "The state dict of torchvision's network with random weights, without the part that LPIPS does not use."
     path = tmp_path_factory.mktemp(net)/f"{net}.pth"
-    module = _lpips_module(net, seed=3)
-    torch.save({re.sub(r"^slice(s\.)?\d+\.", "features.", k): v for k, v in module.net.state_dict().items()}, path)
+    torch.save({re.sub(r"^slice(s\.)?\d+\.", "features.", k): v for k, v in random.net.state_dict().items()}, path)
     return path
 
 
@@ -62,11 +65,11 @@ def test_identical_images_are_0_damage_grows_and_batches_do_not_matter(net, buil
     assert torch.allclose(extract([built], pred, target, batch=3)[built.name].pred, whole, atol=1e-6)
 
 
-def test_the_smallest_side_is_what_the_network_can_take(net, built):
+def test_the_smallest_side_is_what_the_network_can_take(net, random, built):
     least = _NETS[net][1]
     assert torch.isfinite(built.compare(*(x[..., :least] for x in images(40)))).all()
     with pytest.raises(InputError, match=f"{least} pixels at least, not 40 × {least - 1}"): built.compare(*(x[..., :least - 1] for x in images(40)))
-    with pytest.raises(RuntimeError): _lpips_module(net)(*(x[..., :least - 1] for x in images(40)))
+    with pytest.raises(RuntimeError): random(*(x[..., :least - 1] for x in images(40)))
     with pytest.raises(InputError, match="different sizes"): built.compare(images(40)[0], images(48)[0])
 
 

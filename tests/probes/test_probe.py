@@ -13,8 +13,8 @@ from invariant_metrics.stats import cluster_interval
 from invariant_metrics.probes.preference import draw_sets, share_interval, trend
 from invariant_metrics.edits.colors import Items, at_strength, families, match_dose, perturbations, psnr_to
 from invariant_metrics.edits.colors import scene_wrongness
-from invariant_metrics.probes.images import color_probe, probe_metrics
-from invariant_metrics.probes.probe_task import ProbeResult, combine_results
+from invariant_metrics.probes.images import COLOR_SIZES, color_probe, probe_metrics
+from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize, combine_results
 from invariant_metrics.metrics.metric import PairedMetric, SetMetric, SingleMetric
 from real_data import data_path
 
@@ -188,8 +188,9 @@ def test_the_profile_of_a_probe_knows_its_sentinels(result):
     assert gray["luminance-drift"] > 0.9 and gray.drop("luminance-drift").between(0.3, 0.7).all()  # it sees no color
 
 
-def test_matching_in_color_differences_and_a_harsher_alternative():
+def test_matching_in_color_differences_and_a_harsher_alternative(monkeypatch):
     """CIEDE2000 is blind by construction where pairs are matched in it; the wide recoloring reaches further than the moderate one."""
+    monkeypatch.setitem(COLOR_SIZES, "quick", ProbeSize(22, 12, 100, per_photo=2))
     found = {name: color_probe("photos", ["ciede2000"], families=["chroma-shift", "desaturation"], levels=(1.4, 2.8), matched="ciede2000", valid=name,
                                scale="quick", progress=False) for name in ("recoloring", "wide-recoloring")}
     for result in found.values():

@@ -26,7 +26,7 @@ from invariant_metrics.studies.tasks import StudyTask, make_plan, register_task,
 from invariant_metrics.studies.colorizers import _blurred_color, _outline_auc, _scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 
-TINY = StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=16, batch=4, reps=20)
+TINY = StudySize(side=32, train=48, validation=8, test=12, pretrain=4, steps=8, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
 TABLES = ("results", "validation", "improvements", "safe_columns")
 TRICKS = ("gray", "blurred-color", "constant-color")

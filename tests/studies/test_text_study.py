@@ -107,7 +107,8 @@ def test_forks_share_their_batches_and_a_shuffled_reward_sees_other_references(t
 
 
 def test_own_parallel_text_without_a_truth(tmp_path, monkeypatch):
-    monkeypatch.setattr(Translation, "design", replace(Translation.design, grids={"default": StudyGrid((0.1,), 1, (("entities",),))}, controls={}))
+    few = {"default": StudyGrid((0.1,), 1, (("entities",),))}
+    monkeypatch.setattr(Translation, "design", replace(Translation.design, grids=few, controls={}, curve=ControlCurve("length", 0.0, (0.0, 5.0))))
     s = make_sentences(90, seed=5)
     rows = [json.dumps({"de": a, "en": b}) for a, b in zip(s.source, s.english)]
     (tmp_path/"own.jsonl").write_text("\n".join(rows), encoding="utf-8")
