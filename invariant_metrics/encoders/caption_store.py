@@ -21,12 +21,16 @@ from .public import Clip, TokenEncoder
 from ..files import digest
 
 # %% ../../nbs/encoders/120_caption_store.ipynb #cf643131
+_QUERIES = 1024 # at a time, against a block of keys: 256 MiB of products
+
 def largest_products(queries: Tensor,        # (M, d)
                      keys: Tensor,           # (N, d), N at least k
                      k: int,
                      block: int = 65_536,    # keys at a time
                     ) -> Tensor:             # (M, k) int64 positions among the keys, the largest first
     "For each query the keys with the largest inner products, exactly."
+    if len(queries) > _QUERIES:
+        return torch.cat([largest_products(part, keys, k, block) for part in queries.split(_QUERIES)])
     if importlib.util.find_spec("faiss"):
         import faiss
         index = faiss.IndexFlatIP(keys.shape[1])
@@ -60,15 +64,16 @@ def caption_store(model: ImageText,
                   count: Callable[[str], int],     # entries of a caption
                   longest: int = LONGEST_KEPT,     # entries of those that are kept
                  ) -> CaptionStore:
-    "A store of these captions; raises InputError if none is left, or if captions and owners differ in number."
+    "A store of these captions; raises InputError if none is left, or on another number of owners."
     if len(captions) != len(owners):
         raise InputError(f"{len(captions)} captions and {len(owners)} owners; every caption has one")
     kept = [i for i, caption in enumerate(captions) if 0 < count(caption) <= longest]
     if not kept:
-        raise InputError(f"the store of captions is empty: none of {len(captions)} has 1 to {longest} entries; "
-                         "give captions of training pictures")
+        raise InputError(f"the store of captions is empty: none of {len(captions)} has 1 to {longest} entries "
+                         "that the network knows; give captions of training pictures")
     texts = [captions[i] for i in kept]
-    def compute(places: list[int]) -> Tensor: return model.texts([texts[i] for i in places], long="cut")[0].float()
+    def compute(places: list[int]) -> Tensor:
+        return model.texts([texts[i] for i in places], long="cut")[0].float()
     vectors = cached_rows("captions", model.describe(), [digest(text) for text in texts], compute)
     return CaptionStore(tuple(texts), tuple(owners[i] for i in kept), vectors)
 

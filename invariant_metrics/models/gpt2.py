@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from ..core import InputError, unknown
 from .colorizer import fixed_seed, load_published, seeded
 from .generators import HubVocabulary, hub_folder, open_hub_model, renumbered, twins
-from .text_networks import BOS, EOS, SPECIALS, TextGenerator, Vocabulary
+from .text_networks import (BOS, EOS, SPECIALS, VOCABULARY_FILE, TextGenerator,
+                                                    Vocabulary)
 
 # %% ../../nbs/models/160_gpt2.ipynb #6ea5fb22
 _SIZES = {"tiny": {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_positions": 128, "resid_pdrop": 0.0,
@@ -45,22 +46,21 @@ def gpt2_vocabulary(tokenizer,            # of transformers, as it lies beside a
     "The pieces of a public GPT-2; raises InputError if padding or end is not one piece."
     rows = {text: tokenizer(text)["input_ids"] for text in (pad, end)}
     several = [text for text, ids in rows.items() if len(ids) != 1]
-    if several: raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of the tokenizer, and a special entry "
-                                 "has to be one; put GPT-2's own tokenizer into its folder")
+    if several:
+        raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of the tokenizer, and a special entry "
+                         "has to be one; put GPT-2's own tokenizer into its folder")
     (pad_id,), (end_id,) = rows.values()
     special = tokenizer.eos_token_id # GPT-2 has no other
     return HubVocabulary(tokenizer, entries, (pad_id, special, end_id, special))
 
 # %% ../../nbs/models/160_gpt2.ipynb #619a7368
-_WORDS = "words.json" # what `Vocabulary.to_json` wrote, in a folder without a tokenizer
-
 def open_gpt2(weights: str | Path,   # a folder, or organization/model@COMMIT
               **specials: str,       # of `gpt2_vocabulary`, if there is a tokenizer
              ) -> tuple[nn.Module, Vocabulary]: # GPT2LMHeadModel in float32, and its entries
     "A GPT-2 and its words; raises InputError if the folder is not on this machine or holds no GPT-2."
     from transformers import GPT2LMHeadModel
     folder = hub_folder(weights)
-    words = folder/_WORDS
+    words = folder/VOCABULARY_FILE
     network, tokenizer = open_hub_model(folder, str(weights), GPT2LMHeadModel, "GPT-2", not words.is_file())
     if tokenizer is None: return network.float(), Vocabulary.from_json(words.read_text(encoding="utf-8"))
     return network.float(), gpt2_vocabulary(tokenizer, network.config.vocab_size, **specials)
@@ -116,7 +116,7 @@ class GPT2Writer(TextGenerator):
         return self.gpt.transformer.wte(self.ids[tokens])
 
     def run(self, x: Tensor,                # (N, T, width) the next positions
-            mask: Tensor,                   # (N, S + T) bool: which positions there are, the S before them too
+            mask: Tensor,                   # (N, S + T) bool: which positions there are, the S before too
             last: int,                      # positions that are asked for logits
             cache=None,                     # of transformers, with the S before them; it grows by T
             seen: Tensor | None = None,     # (N, …) what layers that look elsewhere look at

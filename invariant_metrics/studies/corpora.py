@@ -38,7 +38,8 @@ from .plan import value_with_replicates
 from ..metrics.metric import (Metric, PairedMetric, Rows, SetMetric, TextMetric, extract,
                                             get_metric, weights_of)
 from ..metrics.violation import paraphrase_from_memory, violation_metric
-from ..training.kept_texts import kept_pairs, vocabulary_note
+from ..training.kept_texts import kept_pairs
+from ..training.text_recipes import translation_recipe
 from ..training.text_corpora import TextCorpus, photo_texts, scene_texts
 
 # %% ../../nbs/studies/040_corpora.ipynb #46a47548
@@ -64,7 +65,8 @@ _LOOKS = {"smallcap": clip_tokens, "clipcap": clip_vectors}
 def picture_encoder(plan: StudyPlan, device: str = "cpu") -> Encoder:
     """The encoder through which a captioner sees, the embedded one by default; InputError without feature
     maps."""
-    if plan.settings["model"] in _LOOKS: return get_encoder("clip", plan.weights.named.get(CLIP, OWN_CLIP), device)
+    if plan.settings["model"] in _LOOKS:
+        return get_encoder("clip", plan.weights.named.get(CLIP, OWN_CLIP), device)
     encoder = chosen_encoder(plan.settings["encoder"] or "embedded", plan.weights, device)
     encoder.feature_maps(torch.full((1, 3, 32, 32), 0.5, device=device))
     return encoder
@@ -81,7 +83,8 @@ def _scene_corpora(plan: StudyPlan, parts: Sequence[str], device: str = "cpu") -
     for part in parts:
         start, count = item_ranges(plan.size)[part]
         shown = SHOWN if part == "test" else 0
-        out[part] = scene_texts(encoder, plan.size.side, seed, start, count, part != "train", shown, _look(plan))
+        out[part] = scene_texts(encoder, plan.size.side, seed, start, count, part != "train", shown,
+                                _look(plan))
     return out
 
 # %% ../../nbs/studies/040_corpora.ipynb #a2e1b855
@@ -106,17 +109,13 @@ def _divide_texts(
     return named
 
 # %% ../../nbs/studies/040_corpora.ipynb #497a8eee
-_PREPARED = {"bisimcut": "bpe", "bibert": "wordpiece"} # published translators: the kind of their vocabularies
-
 def own_data(plan: StudyPlan) -> tuple[CaptionSet, dict[str, list[int]]]: # and the positions of each part
     "The user's texts and how they are divided; raises InputError on unusable files."
     place = Path(plan.settings["data"])
     named = {name: plan.settings[name] or None for name in ("field", "key")}
     if plan.task == "captioning":
         data = load_captions(captions_file(place), **named, skip_shared=plan.settings["skip_shared"])
-    elif kind := _PREPARED.get(plan.settings["model"]):
-        data = kept_pairs(place, **named)
-        data = replace(data, notes=(*data.notes, vocabulary_note(kind)))
+    elif translation_recipe(plan.settings["model"]): data = kept_pairs(place, **named)
     else: data = load_parallel(place, **named)
     return data, _divide_texts(data.split, plan)
 

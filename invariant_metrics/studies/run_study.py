@@ -156,7 +156,8 @@ def study(
     # number of networks for each random control; 2 or more are trained at all alphas and give p-values;
     # default by grid: 1, 10
     random_networks: int | None = None,
-    # network to train; default by task: unet for pictures, small for texts
+    # network to train; default by task: unet for pictures, small for texts; those of papers are chromagan,
+    # colorformer and ddcolor, bisimcut and bibert, smallcap and clipcap
     model: str | None = None,
     # systems to train, e.g. segmentation,segmentation+depth; default by grid; the baseline is always trained
     systems: Sequence[str] | None = None,

@@ -44,7 +44,7 @@ def _window(cells: pd.DataFrame, metric: str) -> tuple[float, float]:
     rows = rows[~rows.index.get_level_values("system").isin([*NULLS, *UNTRAINED])]
     low = rows["low"].min()
     high = rows["high"].max()
-    margin = 0.05*(high - low)
+    margin = 0.05*(high - low) or 1.0 # of a metric that nothing moved
     return low - margin, high + margin
 
 # %% ../../nbs/studies/090_tradeoff.ipynb #34e31234

@@ -126,8 +126,7 @@ class WritingTask(StudyTask):
     longest: int        # entries of a text at most
     smoothing: float    # of labels, in the task loss
     networks: Registry  # where the network comes from
-    # (name of a network, size, weights) -> its recipe, None for networks of this package
-    recipes: Callable[..., TextRecipe | None] = staticmethod(lambda model, size, weights: None)
+    recipes: Callable[[str, str], TextRecipe | None] # name and size of a network -> how its paper trains it
 
     @property
     def network_size(self) -> str: # of a published network: as published on the full scale, else tiny
@@ -135,7 +134,7 @@ class WritingTask(StudyTask):
 
     @cached_property
     def recipe(self) -> TextRecipe | None: # None: the loss of this package
-        return self.recipes(self.plan.settings["model"], self.network_size, self.plan.weights.named)
+        return self.recipes(self.plan.settings["model"], self.network_size)
 
     @property
     def published(self) -> bool: # whether optimizer and search are those of a paper
@@ -202,7 +201,6 @@ class WritingTask(StudyTask):
 
     def check_network(self) -> None:
         "Raises InputError if the network of the plan cannot be trained here."
-        self.recipe
 
     def network_notes(self) -> list[str]:
         "What is to be said about the network and these data."
@@ -261,7 +259,7 @@ class Captioning(WritingTask):
         return None, Vocabulary((*words.words, *(w for w in prompt_words() if w not in words.words)))
 
     @cached_property
-    def store(self) -> CaptionStore: # captions of training pictures that GPT-2 knows every word of
+    def store(self) -> CaptionStore: # training captions as short as those it writes, without unknown words
         texts, owner = self.training_texts()
         names = self.corpora["train"].names
         words = self.words[1]
@@ -269,7 +267,7 @@ class Captioning(WritingTask):
             entries = words.encode(text)
             return 0 if UNK in entries else len(entries)
         towers = image_text(self.plan.weights.named.get(CLIP, OWN_CLIP), self.device)
-        return caption_store(towers, texts, [names[i] for i in owner], count)
+        return caption_store(towers, texts, [names[i] for i in owner], count, self.longest)
 
     def inputs(self, part: str) -> dict[str, Tensor]:
         if self.recipe is None: return super().inputs(part)
@@ -285,7 +283,8 @@ class Captioning(WritingTask):
         model = self.plan.settings["model"]
         named = self.plan.weights.named
         features = self.corpora["train"].features.shape[-1]
-        made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"), named.get(model))
+        made = start_captioner(model, features, self.words[1], self.network_size, seed, named.get("gpt2"),
+                               named.get(model))
         return made.to(self.device)
 
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
@@ -299,23 +298,23 @@ class Captioning(WritingTask):
         seen = {"seen through": digest(self.plan.settings["weights"])} if self.recipe else {}
         return super().data_record() | seen
 
-    def check(self) -> dict[str, bool]:
+    def check_network(self) -> None:
+        if self.recipe is None: return
         s = self.plan.settings
-        if self.recipe and s["encoder"]:
-            raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder out, or "
-                             "name another CLIP: --weights clip=FOLDER")
-        if self.recipe:
-            gpt2_pieces(self.network_size, self.plan.weights.named.get("gpt2"))
-            make_all([lambda: picture_encoder(self.plan),
-                      *(partial(resolve, weights) for weights in self.plan.weights.named.values())])
-        return super().check()
+        named = self.plan.weights.named
+        if s["encoder"]:
+            raise InputError(f"{s['model']} sees through a CLIP, not through {s['encoder']}; leave --encoder "
+                             "out, or name another CLIP: --weights clip=FOLDER")
+        gpt2_pieces(self.network_size, named.get("gpt2"))
+        make_all([lambda: picture_encoder(self.plan),
+                  *(partial(resolve, weights) for weights in named.values())])
 
     def prepare(self) -> None: # says besides where prompts come from
         super().prepare()
         if self.plan.settings["model"] != "smallcap": return
         texts = self.training_texts()[0]
-        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the CLIP "
-              "that the captioner sees through", file=sys.stderr, flush=True)
+        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the "
+              "CLIP that the captioner sees through", file=sys.stderr, flush=True)
 
 # %% ../../nbs/studies/050_writers.ipynb #c5e00002
 @patch
@@ -344,16 +343,19 @@ def too_long(self: WritingTask, texts: Sequence[str], owner: Sequence[int]) -> l
     return sorted({*self.words[1].too_long(texts, self.longest), *of_source})
 
 # %% ../../nbs/studies/050_writers.ipynb #14a1d865
+def _check_weighted(task: WritingTask, invariants: Sequence[str]) -> None:
+    "Raises InputError if a graph is to weight a likelihood that has other terms beside it."
+    if _WEIGHTED not in invariants: return
+    others = [i for i in invariants if i != _WEIGHTED]
+    if task.recipe: others += task.recipe.others
+    if others:
+        raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not with {', '.join(others)}")
+
 def _system_loss(task: WritingTask, invariants: Sequence[str],
                  alpha: float) -> tuple[Callable, AugmentedLoss]:
     "A system's loss for `fit` (task, soft invariants, rewards), and its part without rewards."
     words = task.words[1]
-    if _WEIGHTED in invariants and task.recipe:
-        raise InputError(f"{_WEIGHTED} changes the task loss of this package, and {task.plan.settings['model']} "
-                         "is trained with its own")
     if _WEIGHTED in invariants:
-        others = ", ".join(i for i in invariants if i != _WEIGHTED)
-        if others: raise InputError(f"{_WEIGHTED} changes the task loss and stands alone, not with {others}")
         loss = WeightedLoss(task.invariant(_WEIGHTED).reward, alpha, task.smoothing, task.longest)
         return loss, augmented_text(words, {}, task.smoothing)
     rewarded = [i for i in invariants if not task.invariant(i).differentiable]
@@ -465,11 +467,12 @@ def check(self: WritingTask) -> dict[str, bool]:
     if s["model"] == "hub":
         raise InputError("a public model is not trained by the study, which starts from fresh weights; "
                          "use models.generators in Python")
+    make_all([self.check_network, *(partial(self.invariant, spec) for spec in self.plan.invariants)])
+    for invariants in self.plan.systems.values(): _check_weighted(self, invariants)
     try: encoder = text_encoder()
     except InputError as error:
         raise InputError(f"{task} needs MiniLM for its Fréchet features: {error}") from error
     metrics = writer_metrics(self.plan, encoder)
-    make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), self.check_network])
     for spec in self.plan.invariants:
         read = self.invariant(spec).inputs
         if read != "texts": raise InputError(f"invariant {spec!r} reads {read}, and {task} writes texts")
@@ -482,7 +485,7 @@ def check_data(self: WritingTask) -> None:
     if self.plan.settings["data"]: own_data(self.plan)
 
 @patch
-def data_notes(self: WritingTask) -> list[str]: # what is left out of own data, and how many texts are too long
+def data_notes(self: WritingTask) -> list[str]: # what own data lack, and how many texts are too long
     texts, owner = self.training_texts()
     notes = list(own_data(self.plan)[0].notes)
     long = self.too_long(texts, owner)
@@ -541,7 +544,8 @@ def network_notes(self: Translation) -> list[str]:
     notes = [vocabulary_note(_LEARNED[s["model"]][0])] if self.published else []
     if not (s["data"] and self.reader): return notes
     share = self.reader.unknown_share(self.corpora["train"].source)
-    return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads them"]
+    return [*notes, f"{share:.1%} of the pieces of the sources are unknown to the language model that reads "
+                    "them"]
 
 # %% ../../nbs/studies/050_writers.ipynb #a71e2ec8
 def _prompts(task: WritingTask, part: str, tokens: Tensor) -> Tensor: # (N, P), of pictures with these tokens

@@ -40,21 +40,20 @@ _RECIPES = {
 
 CAPTION_ENTRIES = {"smallcap": 25, "clipcap": 67} # entries of a written caption at most, as published
 
-def caption_recipe(model: str,                      # name of a captioner
-                   size: str = "tiny",              # unused: both sizes are trained alike
-                   weights: Mapping[str, str] = {}, # unused: no term of a loss has weights
-                  ) -> TextRecipe | None:           # None: the captioner was published with no recipe
+def caption_recipe(model: str,            # name of a captioner
+                   size: str = "tiny",    # unused: both sizes are trained alike
+                  ) -> TextRecipe | None: # None: it is one of this package, with its loss
     "How a published captioner is trained and decoded."
     return _RECIPES.get(model)
 
 # %% ../../nbs/training/190_caption_recipes.ipynb #73398640
 CAPTION_LM = "caption-lm" # the card of the package's own GPT-2
 
-def gpt2_pieces(size: str,                 # of a captioner
-                  gpt2: str | None = None,   # card or folder of a GPT-2; None: the card
-                 ) -> Vocabulary | None:     # None: the captioner's words are those of its training texts
+def gpt2_pieces(size: str,               # of a captioner
+                gpt2: str | None = None, # card or folder of a GPT-2; None: the card
+               ) -> Vocabulary | None:   # None: the captioner's words are those of its training texts
     "The pieces of a public GPT-2; raises InputError if none is named at full size or it is not here."
-    if size == "tiny" and gpt2 is None: return None
+    if gpt2 is None and size == "tiny": return None
     if gpt2 is None:
         raise InputError("a captioner of full size needs a public GPT-2; name a folder or "
                          "organization/model@COMMIT: --weights gpt2=FOLDER")

@@ -87,17 +87,17 @@ def _of_whole(made: Passes) -> Tensor: return made.logits
 _CUT_WEIGHTS = {"full": 3.0, "tiny": 0.5} # of the term on cut sentences; 3 as published
 
 _RECIPES = {
-    "bisimcut": TextRecipe(predict_twice, _whole_likelihood, _of_whole, {"simcut": (pass_divergence, _CUT_WEIGHTS["full"])},
+    "bisimcut": TextRecipe(predict_twice, _whole_likelihood, _of_whole,
+                           {"simcut": (pass_divergence, _CUT_WEIGHTS["full"])},
                            Optim(5e-4, 1e-4, (0.9, 0.98), 4000, "inverse-sqrt", clip=float("inf")),
                            {"beams": 5, "length_penalty": 1.0}),
     "bibert": TextRecipe(predict_text, _likelihood, _as_they_are, {},
                          Optim(4e-4, 2e-5, (0.9, 0.98), 1000, "inverse-sqrt", clip=1.0),
                          {"beams": 4, "length_penalty": 0.6})}
 
-def translation_recipe(model: str,                      # name of a translator
-                       size: str = "tiny",              # or "full", as published
-                       weights: Mapping[str, str] = {}, # of frozen networks; recipes of translators need none
-                      ) -> TextRecipe | None:           # None: the translator was published with no recipe
+def translation_recipe(model: str,            # name of a translator
+                       size: str = "tiny",    # or "full", as published
+                      ) -> TextRecipe | None: # None: it is one of this package, with its loss
     "How a published translator is trained and decoded; the tiny Bi-SimCut with less weight on cut sentences."
     recipe = _RECIPES.get(model)
     if model != "bisimcut" or size == "full": return recipe

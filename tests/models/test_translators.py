@@ -17,6 +17,7 @@ from invariant_metrics.models.bisimcut import _ASIDE, _RULES, BiSimCut, _Apart, 
 from invariant_metrics.models.colorizer import published_name, seeded
 from invariant_metrics.models.generators import translators
 from invariant_metrics.models.text_networks import BOS, EOS, PAD, UNK, Vocabulary
+from invariant_metrics.training.text_training import text_loss
 
 ORIGINALS = json.loads((Path(__file__).parent/"translators.json").read_text())
 # authors' numbers of the four specials: of fairseq's own dictionary, and of the pieces that BiBERT's tokenizers make
@@ -86,6 +87,9 @@ def test_bisimcut_says_what_the_original_says(size):
     logits = network({"source": source}, tokens)
     cut = network.cut({"source": source}, tokens, *(torch.tensor(original[f"kept_{side}"]).bool() for side in ("source", "target")))
     assert near(logits[real], original["logits"]) and near(cut[real], original["cut"])
+    assert abs(text_loss(logits, tokens).item() - original["smoothed"]) < 1e-5 and real.sum() == original["ntokens"]
+    copies = sum(p.numel() for name, p in network.encoder.named_parameters() if "norms" not in name) # of fairseq's shortcut
+    assert sum(p.numel() for p in network.parameters()) + copies == original["parameters"]
     apart = F.kl_div(cut.log_softmax(-1), logits.softmax(-1), reduction="none").sum(-1)[real].mean()
     assert abs(apart.item() - original["simcut"]) < 1e-6
     apart.backward() # through both passes

@@ -70,3 +70,22 @@ def test_what_cannot_work_is_refused(tmp_path, one_thread):
     task = task_of("smallcap")
     task.corpora["train"] = replace(task.corpora["train"], references=[("",)]*24)
     with pytest.raises(InputError, match="store of captions is empty"): task.store
+
+
+def test_long_captions_stay_out_of_prompts_which_fit_into_the_positions(one_thread):
+    task = task_of("smallcap")
+    references = [(" ".join(["a red boat is here"]*n),) for n in (4, 5) for _ in range(12)]
+    task.corpora["train"] = replace(task.corpora["train"], references=references)
+    assert {len(text.split()) for text in task.store.captions} == {20} # 25 words are more than it writes
+    room = task.network(0).gpt.config.n_positions
+    assert task.inputs("train")["prompt"].shape[1] + task.longest + 1 <= room
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_graph_may_weight_the_likelihood(model, one_thread):
+    task = task_of(model, systems=["scene-graph-weighted"])
+    loss, batches = task.training(["scene-graph-weighted"], 0.5, 0)
+    network = task.network(0).eval()
+    terms = loss(network, batches(0))
+    task_alone = task.training([], 0.0, 0)[0](network, batches(0))["task"][1]
+    assert set(terms) == {"task", "violation"} and 0 < terms["violation"][1] <= 1 and terms["task"][1] > task_alone

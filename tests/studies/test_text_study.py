@@ -125,9 +125,10 @@ def test_published_translators_learn_from_prepared_pairs_and_say_what_differs(tm
     (tmp_path/"own.tsv").write_text("\n".join([*map("\t".join, zip(s.source, s.english)), "Ja\tYes, of course it is."]), encoding="utf-8")
     def read(model): return own_data(make_plan({"task": "translation", "data": str(tmp_path/"own.tsv"), "model": model}, TINY["translation"]))[0]
     assert len(read("small")) == 61 and read("small").notes == () and not [*(tmp_path/"cache").glob("*")]
-    for model, said in (("bisimcut", "tokens of Moses"), ("bibert", "validation and test texts")):
+    for model in ("bisimcut", "bibert"):
         found = read(model)
-        assert len(found) == 60 and said in found.notes[-1] and "1 of 61 pairs to learn from are left out" in found.notes[1]
+        assert len(found) == 60 and "tokens of Moses" in found.notes[0] and "1 of 61 pairs to learn from are left out" in found.notes[1]
+        assert len(found.notes) == 2
     assert len([*(tmp_path/"cache").glob("pairs-*.safetensors")]) == 1
 
 
