@@ -69,8 +69,8 @@ def caption_store(model: ImageText,
         raise InputError(f"{len(captions)} captions and {len(owners)} owners; every caption has one")
     kept = [i for i, caption in enumerate(captions) if 0 < count(caption) <= longest]
     if not kept:
-        raise InputError(f"the store of captions is empty: none of {len(captions)} has 1 to {longest} entries "
-                         "that the network knows; give captions of training pictures")
+        raise InputError(f"the store of captions is empty: none of {len(captions)} has 1 to {longest} "
+                         "entries that the network knows; give captions of training pictures")
     texts = [captions[i] for i in kept]
     def compute(places: list[int]) -> Tensor:
         return model.texts([texts[i] for i in places], long="cut")[0].float()

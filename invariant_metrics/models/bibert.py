@@ -19,9 +19,11 @@ from .generators import HubVocabulary, Shape, translators
 from .text_networks import PAD, UNK, Vocabulary
 
 # %% ../../nbs/models/150_bibert.ipynb #2a481291
+_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert") # their positions begin after the padding's number
+
 class LanguageModel(HubVocabulary):
-    """A frozen language model of the transformers library as a vocabulary that reads; raises InputError if its
-    tokenizer lacks a special."""
+    """A frozen language model of the transformers library as a vocabulary that reads; raises InputError if
+    its tokenizer lacks a special."""
     def __init__(self, network: nn.Module, # with `config` and hidden states, e.g. a BertModel
                  tokenizer):               # its own
         first = (tokenizer.pad_token_id,
@@ -29,12 +31,12 @@ class LanguageModel(HubVocabulary):
                  tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id,
                  tokenizer.unk_token_id)
         if None in first:
-            raise InputError(f"{network.config.model_type}: the tokenizer needs padding, a beginning, an end and "
-                             f"an unknown piece, found {first}")
+            raise InputError(f"{network.config.model_type}: the tokenizer needs padding, a beginning, an end "
+                             f"and an unknown piece, found {first}")
         super().__init__(tokenizer, network.config.vocab_size, first)
         object.__setattr__(self, "network", network.requires_grad_(False).eval())
 
-    def __deepcopy__(self, memo: dict) -> "LanguageModel": return self # frozen: copies of a translator share it
+    def __deepcopy__(self, memo: dict) -> "LanguageModel": return self # copies of a translator share it
 
     @property
     def width(self) -> int: return self.network.config.hidden_size
@@ -45,16 +47,16 @@ class LanguageModel(HubVocabulary):
     @property
     def positions(self) -> int: # pieces of a text at most, BOS and EOS included
         config = self.network.config
-        offset = config.pad_token_id + 1 if config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
+        offset = config.pad_token_id + 1 if config.model_type in _AFTER_PADDING else 0
         return config.max_position_embeddings - offset
 
     @torch.no_grad()
     def states(self, ids: Tensor,       # (N, S), its own numbers
               ) -> tuple[Tensor, ...]:  # layers + 1 of (N, S, width), what enters the first layer first
-        "Its hidden states, padding read as if it were words; raises InputError on texts longer than its positions."
+        "Its hidden states, padding read like words; raises InputError on texts longer than its positions."
         if ids.shape[1] > self.positions:
-            raise InputError(f"a sentence of {ids.shape[1]} pieces is longer than the {self.positions} positions of "
-                             "the language model; cut it, or leave it out")
+            raise InputError(f"a sentence of {ids.shape[1]} pieces is longer than the {self.positions} "
+                             "positions of the language model; cut it, or leave it out")
         if next(self.network.parameters()).device != ids.device: self.network.to(ids.device)
         return self.network(input_ids=ids, output_hidden_states=True).hidden_states
 
@@ -91,8 +93,8 @@ class BiBERT(FairseqTransformer):
         if size not in _SIZES: raise unknown("size of bibert", size, _SIZES)
         shape = _SIZES[size]
         if source.width != shape.width:
-            raise InputError(f"a language model {source.width} wide does not fit BiBERT of size {size}, which is "
-                             f"{shape.width} wide; choose one of that width, or the other size")
+            raise InputError(f"a language model {source.width} wide does not fit BiBERT of size {size}, "
+                             f"which is {shape.width} wide; choose one of that width, or the other size")
         super().__init__(vocabulary, shape)
         self.source = source
         self.output_layer = nn.Linear(shape.width, len(vocabulary), bias=False)

@@ -50,7 +50,7 @@ class FairseqTransformer(Transformer):
         return x*math.sqrt(x.shape[-1]) + table[first + start:first + end].to(x)
 
     def embed(self, words: Tensor, start: int = 0,
-              kept: Tensor | None = None, # (N, T) bool, False where the vector is set to 0; None: all are kept
+              kept: Tensor | None = None, # (N, T) bool, False where the vector is set to 0; None: all kept
              ) -> Tensor:
         "Word vectors with positions; a text begins after EOS."
         x = self.embedding(words.masked_fill(words == BOS, EOS))
@@ -68,7 +68,8 @@ class FairseqTransformer(Transformer):
                     nn.init.xavier_uniform_(weight, gain=2**-0.5)
                 nn.init.xavier_uniform_(module.out.weight)
                 nn.init.zeros_(module.out.bias)
-        if self.output_layer is not None: nn.init.normal_(self.output_layer.weight, std=self.shape.width**-0.5)
+        if self.output_layer is not None:
+            nn.init.normal_(self.output_layer.weight, std=self.shape.width**-0.5)
 
 # %% ../../nbs/models/140_bisimcut.ipynb #c8375540
 _SIZES = {"tiny": Shape(pre_norm=False, shared_embedding=True), "full": SIZES["iwslt"]}
@@ -110,7 +111,8 @@ def cutoff(ids: Tensor,                 # (N, T) entries
 _RULES = (
     (r"^(encoder|decoder)\.(\d+)\.", r"\1.layers.\2."),
     (r"\.cross_attn\.", ".encoder_attn."),
-    (r"\.query\.", ".q_proj."), (r"\.keys\.", ".k_proj."), (r"\.values\.", ".v_proj."), (r"\.out\.", ".out_proj."),
+    (r"\.query\.", ".q_proj."), (r"\.keys\.", ".k_proj."), (r"\.values\.", ".v_proj."),
+    (r"\.out\.", ".out_proj."),
     (r"\.ffn\.0\.", ".fc1."), (r"\.ffn\.2\.", ".fc2."),
     (r"\.norms\.0\.", ".self_attn_layer_norm."),
     (r"^(encoder.*)\.norms\.1\.", r"\1.final_layer_norm."),
@@ -143,7 +145,7 @@ class _Apart:
 def load_fairseq(network: FairseqTransformer,
                  tensors: Mapping,                  # of a checkpoint, whole or what it has under "model"
                  what: str,                         # for messages, e.g. "Bi-SimCut"
-                 order: Tensor | None = None,       # (V,) its number of each entry; None: BOS, padding, EOS, …
+                 order: Tensor | None = None,       # (V,) its number of each entry; None: fairseq's own
                 ) -> FairseqTransformer:            # the same network
     """The network with the tensors of a fairseq checkpoint; raises InputError naming those that are missing,
     have no place or have another shape."""
@@ -180,6 +182,7 @@ def _bisimcut(source: Vocabulary, vocabulary: Vocabulary,
              ) -> BiSimCut:
     network = BiSimCut(source, vocabulary, size, seed)
     if weights is None: return network
-    return load_fairseq(network, read_fairseq(weights), f"Bi-SimCut of size {size} with {len(vocabulary)} entries")
+    what = f"Bi-SimCut of size {size} with {len(vocabulary)} entries"
+    return load_fairseq(network, read_fairseq(weights), what)
 
 translators.add("bisimcut", _bisimcut);

@@ -138,7 +138,7 @@ class ClipCap(GPT2Writer):
 # %% ../../nbs/models/180_clipcap.ipynb #77f353b8
 def load_clipcap(tensors: Mapping[str, Tensor],               # as published
                  vocabulary: Vocabulary,                      # the pieces of the GPT-2 in it
-                 size: "str | ClipCapConfig" = "full",        # or "tuned", or a configuration, e.g. of prefix 40
+                 size: "str | ClipCapConfig" = "full",        # or "tuned", or a configuration
                 ) -> ClipCap:
     "The network with published weights; raises InputError naming the tensors that do not fit."
     config = size if isinstance(size, ClipCapConfig) else ClipCapConfig.of(size)
@@ -148,7 +148,8 @@ def load_clipcap(tensors: Mapping[str, Tensor],               # as published
                          f"{len(tensors)} tensors, {next(iter(tensors), 'none')} the first")
     with torch.device("meta"):
         network = ClipCap(new_gpt2(len(vocabulary), config.gpt), vocabulary, tensors[name].shape[1], config)
-    return load_gpt2_state(network, tensors, f"ClipCap with mapper {config.mapper} and prefix {config.prefix}")
+    what = f"ClipCap with mapper {config.mapper} and prefix {config.prefix}"
+    return load_gpt2_state(network, tensors, what)
 
 # %% ../../nbs/models/180_clipcap.ipynb #d137eb25
 def _clipcap(source: int,                        # numbers of a picture's vector

@@ -47,8 +47,8 @@ def gpt2_vocabulary(tokenizer,            # of transformers, as it lies beside a
     rows = {text: tokenizer(text)["input_ids"] for text in (pad, end)}
     several = [text for text, ids in rows.items() if len(ids) != 1]
     if several:
-        raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of the tokenizer, and a special entry "
-                         "has to be one; put GPT-2's own tokenizer into its folder")
+        raise InputError(f"{several[0]!r} is {len(rows[several[0]])} pieces of the tokenizer, and a special "
+                         "entry has to be one; put GPT-2's own tokenizer into its folder")
     (pad_id,), (end_id,) = rows.values()
     special = tokenizer.eos_token_id # GPT-2 has no other
     return HubVocabulary(tokenizer, entries, (pad_id, special, end_id, special))

@@ -313,8 +313,8 @@ class Captioning(WritingTask):
         super().prepare()
         if self.plan.settings["model"] != "smallcap": return
         texts = self.training_texts()[0]
-        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by the "
-              "CLIP that the captioner sees through", file=sys.stderr, flush=True)
+        print(f"note: prompts are drawn from {len(self.store)} of {len(texts)} training captions, found by "
+              "the CLIP that the captioner sees through", file=sys.stderr, flush=True)
 
 # %% ../../nbs/studies/050_writers.ipynb #c5e00002
 @patch
