@@ -298,6 +298,8 @@ REFUSED = { # beginning of a command -> what its one line says; here for want of
     "score fid,fdd,cmmd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
+    "study translation --parts training --model bibert --scale full": "device 'cuda' cannot be used here",
+    "study captioning --parts training --model clipcap --scale full": "device 'cuda' cannot be used here",
     "study colorization --parts training --model ddcolor --scale full": "device 'cuda' cannot be used here", "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
 
 
