@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, torch_rng, unknown
+from ..core import InputError, torch_rng
 from ..encoders.encoder import IMAGENET
 from ..encoders.image import fill
 from ..encoders.weights import read_tensors, resolve
-from ..models.colorizer import seeded
 from ..models.munit import MUNIT, MUNITCritics
 from .batches import batch_indices
+from .color_recipes import vgg_layers
 from .loop import Optim, Turn
 
 # %% ../../nbs/training/220_munit_recipe.ipynb #mur06
@@ -78,9 +78,6 @@ def least_squares(said: list[Tensor], # a critic's answers, one map for each sca
     return sum((answers - wanted).square().mean() for answers in said)
 
 # %% ../../nbs/training/220_munit_recipe.ipynb #mur16
-_VGG = { # size -> channels of the convolutions, "M" between the blocks
-    "full": (64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 512, 512, "M", 512, 512, 512),
-    "tiny": (8, "M", 16, "M", 24, "M", 32, "M", 32)}
 _CAFFE_MEANS = (103.939, 116.779, 123.68) # of blue, green and red
 
 class StructureDistance(nn.Module):
@@ -89,13 +86,8 @@ class StructureDistance(nn.Module):
     def __init__(self, size: str = "tiny",  # "full" is VGG-16
                  caffe: bool = False,       # weights take BGR in [0, 255] less its mean
                  seed: int = 0):            # of the first weights
-        from torchvision.models.vgg import make_layers # here: a second, which other networks do without
         super().__init__()
-        if size not in _VGG: raise unknown("size", size, _VGG)
-        with seeded(seed, "StructureDistance", size):
-            layers = make_layers(list(_VGG[size]))
-            for layer in layers:
-                if isinstance(layer, nn.Conv2d): nn.init.kaiming_normal_(layer.weight)
+        layers = vgg_layers("StructureDistance", size, False, seed)
         last_pool = max(i for i, layer in enumerate(layers) if isinstance(layer, nn.MaxPool2d))
         layers[last_pool] = nn.Identity() # keeps the names of the layers behind it
         self.features = layers
