@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from invariant_metrics.encoders.encoder import IMAGENET
 
 DATA = Path(os.environ.get("INVARIANT_METRICS_DATA", "."))/"networks"
-HALF = ((0.5,)*3, (0.5,)*3)
 BYTES = ((128/255,)*3, (128/255,)*3) # of 8-bit networks, whose zero is 128
 CAFFE = ((123/255, 117/255, 104/255), (1/255,)*3) # RGB in bytes, means taken off
 PLAIN = ((0.0,)*3, (1.0,)*3)
@@ -35,7 +34,6 @@ class Network:
     stats: tuple                # channel means and deviations
     trained: str                # on what
     classes: Callable | None = None # probabilities or logits of classes in the order of ImageNet, for the check
-    cost: int = 1               # how expensive: 1 all sizes, 2 up to 224, 3 up to 128
 
 
 def _package(name: str) -> Path:
@@ -266,7 +264,7 @@ class Cifar(nn.Module):
 def _cifar(depth: int, mark: str) -> Network:
     net = Cifar(depth)
     net.load_state_dict(_torch_weights(DATA/"akamaster"/f"resnet{depth}-{mark}.th"))
-    return Network(net.eval(), ("bn1", "layer1", "layer2", "layer3"), 32, IMAGENET, "CIFAR-10", cost=2)
+    return Network(net.eval(), ("bn1", "layer1", "layer2", "layer3"), 32, IMAGENET, "CIFAR-10")
 
 
 def resnet20() -> Network: return _cifar(20, "12fca82f")
@@ -373,15 +371,15 @@ class Pidi(nn.Module):
         return self.classifier(torch.cat(sides, dim=1))
 
 
-def _pidinet(file: str, width: int, context: int | None, trained: str, cost: int) -> Network:
+def _pidinet(file: str, width: int, context: int | None, trained: str) -> Network:
     net = Pidi(width, context)
     net.load_state_dict(net.plain(_torch_weights(DATA/"pidinet"/file)))
-    return Network(net.eval(), ("block1_3", "block2_4", "block3_4", "block4_4"), 321, IMAGENET, trained, cost=cost)
+    return Network(net.eval(), ("block1_3", "block2_4", "block3_4", "block4_4"), 321, IMAGENET, trained)
 
 
-def pidinet() -> Network: return _pidinet("table5_pidinet.pth", 60, 24, "BSDS edges", 3)
-def pidinet_tiny() -> Network: return _pidinet("table5_pidinet-tiny-l.pth", 20, None, "BSDS edges", 2)
-def pidinet_nyud() -> Network: return _pidinet("table6_pidinet.pth", 60, 24, "NYUD edges", 3)
+def pidinet() -> Network: return _pidinet("table5_pidinet.pth", 60, 24, "BSDS edges")
+def pidinet_tiny() -> Network: return _pidinet("table5_pidinet-tiny-l.pth", 20, None, "BSDS edges")
+def pidinet_nyud() -> Network: return _pidinet("table6_pidinet.pth", 60, 24, "NYUD edges")
 
 
 class Hed(nn.Module):
@@ -415,7 +413,7 @@ def hed() -> Network:
             weight, bias = (torch.from_numpy(file[f"{name}/vars/{k}"][()]) for k in (0, 1))
             weights.append((name, weight.permute(3, 2, 0, 1).flip(1) if not weights else weight.permute(3, 2, 0, 1), bias))
     stats = ((122.67892/255, 116.66877/255, 104.00699/255), (1/255,)*3)
-    return Network(_fill(Hed(), weights).eval(), tuple(f"blocks.{k}" for k in range(5)), 321, stats, "ImageNet, then BSDS edges", cost=3)
+    return Network(_fill(Hed(), weights).eval(), tuple(f"blocks.{k}" for k in range(5)), 321, stats, "ImageNet, then BSDS edges")
 
 
 # segments
@@ -509,7 +507,7 @@ def taesd_flux2() -> Network:
     net = nn.Sequential(nn.Conv2d(3, 64, 3, 1, 1), Mixed(), _halved(), *(Mixed() for _ in range(3)), _halved(),
                         *(Mixed() for _ in range(3)), _halved(), *(Mixed(wide=True) for _ in range(3)), nn.Conv2d(64, 32, 3, 1, 1))
     net.load_state_dict(_torch_weights(DATA/"taesd"/"taef2_encoder.pth"))
-    return Network(net.eval(), ("1", "5", "9", "13"), 256, PLAIN, "photographs, no labels", cost=3)
+    return Network(net.eval(), ("1", "5", "9", "13"), 256, PLAIN, "photographs, no labels")
 
 
 def taesd_flux2_decoder() -> nn.Module:
@@ -588,9 +586,10 @@ class Graph(nn.Module):
 
 
 def inception_mixed5() -> Network:
-    "Inception-v3 up to its block mixed5, whose convolutions are ImageNet's (the rest was trained on other classes)."
+    """Inception-v3 up to its block mixed5, whose convolutions are ImageNet's (the rest was trained on other classes, on pictures
+    in [0, 1]: of that are the means that its norms stored)."""
     net = Graph(*_keras_model(Path(os.environ["NSFWJS"])), "mixed5").eval()
-    return Network(net, ("nodes.activation_3", "nodes.activation_5", "nodes.mixed2", "nodes.mixed5"), 299, HALF, "ImageNet", cost=2)
+    return Network(net, ("nodes.activation_3", "nodes.activation_5", "nodes.mixed2", "nodes.mixed5"), 299, PLAIN, "ImageNet")
 
 
 NETWORKS = { # name -> how it is made
