@@ -196,6 +196,7 @@ _homes = dict(embedded="image", dinov2="public", clip="public", open_clip="publi
               inception="inception", bert="text_encoder")
 for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
+encoders.add("efficientnet-lite0", later("invariant_metrics.encoders.any_network:efficientnet_lite0"))
 
 # %% ../../nbs/encoders/000_encoder.ipynb #83b3e05d
 def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty if it takes no weights
