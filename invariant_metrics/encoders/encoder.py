@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['IMAGENET', 'CLIP', 'STATS', 'encoders', 'PRECISIONS', 'check_rgb', 'Preprocess', 'Encoder', 'MeanColor', 'later',
-           'encoder_weight_names', 'get_encoder', 'GivenFeatures', 'FasterEncoder']
+           'weights_alone', 'encoder_weight_names', 'get_encoder', 'GivenFeatures', 'FasterEncoder']
 
 # %% ../../nbs/encoders/000_encoder.ipynb #90999cae
 import copy
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, Registry, Signature, check_type, import_object, unknown
+from ..core import InputError, Registry, Signature, check_type, failed_call, import_object, unknown
 from ..data.items import check_pixels
 from ..files import digest
 
@@ -172,6 +172,11 @@ def later(path: str, *given) -> Callable[..., Encoder]: # "package.module:factor
     make.real = real
     return make
 
+def weights_alone(file: "str | Path", why: str = "is no network by itself") -> InputError: # to be raised
+    "The error for a file of weights whose architecture nobody named."
+    return InputError(f"{file} {why}; say whose weights they are: timm:NAME or torchvision:NAME with "
+                      f"--weights {file}, or package.module:factory")
+
 _LIBRARIES = ("timm", "torchvision")
 _FORMATS = (".onnx", ".tflite")
 
@@ -179,7 +184,9 @@ class _Encoders(Registry):
     "Also opens `timm:NAME`, `torchvision:NAME` and files of networks."
     def __contains__(self, name: str) -> bool: return self._opened(name) is not None or super().__contains__(name)
 
-    def __getitem__(self, name: str): return self._opened(name) or super().__getitem__(name)
+    def __getitem__(self, name: str):
+        if isinstance(name, str) and Path(name).is_file() and name not in self: raise weights_alone(name)
+        return self._opened(name) or super().__getitem__(name)
 
     def _opened(self, name: str) -> Callable | None:
         library, _, network = str(name).partition(":")
@@ -196,6 +203,7 @@ _homes = dict(embedded="image", dinov2="public", clip="public", open_clip="publi
               inception="inception", bert="text_encoder")
 for _name, _module in _homes.items():
     encoders.add(_name, later(f"invariant_metrics.encoders.{_module}:{_name}"))
+encoders.add("efficientnet-lite0", later("invariant_metrics.encoders.any_network:efficientnet_lite0"))
 
 # %% ../../nbs/encoders/000_encoder.ipynb #83b3e05d
 def encoder_weight_names(name: "str | Encoder") -> tuple[str, ...]: # empty if it takes no weights
@@ -227,9 +235,12 @@ def get_encoder(
     if not callable(factory):
         raise InputError(f"{name!r} does not make an Encoder; it is {type(factory).__name__}")
     try: encoder = factory(**given, **options)
-    except TypeError as error:
-        if "argument" not in str(error): raise
-        raise InputError(f"encoder {name!r} does not take these options: {error}") from error
+    except InputError: raise
+    except Exception as error:
+        if isinstance(error, TypeError) and "argument" in str(error):
+            raise InputError(f"encoder {name!r} does not take these options: {error}") from error
+        if ":" not in name: raise
+        raise failed_call(name, error) from error
     if not isinstance(encoder, Encoder):
         raise InputError(f"{name!r} does not make an Encoder but {type(encoder).__name__}")
     return encoder.freeze().to(device or "cpu")

@@ -548,12 +548,13 @@ class WeightChoice:
 # %% ../../nbs/encoders/010_weights.ipynb #f406a79d
 def chosen_encoder(name: str = "embedded",     # as `get_encoder` takes it
                    weights=None,               # what `WeightChoice.of` takes
-                   device: str | None = None): # Encoder
+                   device: str | None = None,
+                   **options): # Encoder; options: of the encoder
     "An encoder on the weights of a choice; raises InputError on a choice that has no effect."
     # imported here, because it brings torch, which cards do without
     from invariant_metrics.encoders.encoder import encoder_weight_names, get_encoder
     names = encoder_weight_names(name) if isinstance(name, str) else ()
-    return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device)
+    return get_encoder(name, WeightChoice.of(weights).assign({name: names}).get(name), device, **options)
 
 # %% ../../nbs/encoders/010_weights.ipynb #974ddfbf
 def chosen_record(choice: WeightChoice) -> dict | None: # None if nothing was chosen
