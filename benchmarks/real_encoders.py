@@ -305,6 +305,7 @@ def store() -> None:
     columns = ["encoder", "size", "collection", "partner", "metric", "family", "auc", "ci_low", "ci_high", "n", "ratio", "ratio_low",
                "ratio_high", "own_ratio"]
     checks = pd.concat([pd.read_csv(p) for p in sorted((CACHE/"checks").glob("*.csv"))], ignore_index=True)
+    checks = checks[~checks["check"].isin(["n", "photographs", "norms"])]
     told = rules(table)
     usual = told[(told["family"] == RULE_FAMILY) & (told["partner"] == "moderate") & (told["metric"] != "kid")]
     networks = f"{int(usual['networks'].iloc[0])} networks at {'/'.join(map(str, sorted(table['size'].unique())))} px"
