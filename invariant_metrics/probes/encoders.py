@@ -296,6 +296,6 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
              f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}; its mean error "
              f"there, beside that of one number for all: {', '.join(map(_error_beside, rule.itertuples()))}",
              "predicted is the verdict on colors that slipped, beside the probe's usual moderate recoloring; "
-             "bleeding follows the ratio less, and other violations do not"]
+             "bleeding is minded at lower ratios already, and a tint and fading do not follow the ratio"]
     name = str(encoder) if not isinstance(encoder, Encoder) else net.name
     return EncoderProbe(name, responses, _predict_verdicts(responses, rule), str(signature), tuple(notes))
