@@ -223,10 +223,10 @@ seen = {} # what the rule of the warnings was handed for the last interval
 def watch_rule() -> None:
     "Keep what the package hands to its rule."
     rule = frechet_interval.small_sample_note
-    def watched(sigma, n, d, tail=1.0):
+    def watched(sigma, n, d, tail=1.0, removed=0.0):
         total = float(sigma.sum())
-        seen.update(wide=float(sigma.sqrt().sum())**2/total, steep=total**2/float(sigma.square().sum()), tail=tail)
-        return rule(sigma, n, d, tail)
+        seen.update(wide=float(sigma.sqrt().sum())**2/total, steep=total**2/float(sigma.square().sum()), tail=tail, removed=removed)
+        return rule(sigma, n, d, tail, removed)
     frechet_interval.small_sample_note = watched
 
 
@@ -261,6 +261,12 @@ def truth(c: dict, metric: str, kept: dict, known: bool = False) -> float | None
     return kept[key]
 
 
+def flagged(removed: pd.Series, se: pd.Series, found: pd.DataFrame, n: int, d: int) -> pd.Series: # bool
+    "By today's rule, from what it was handed."
+    heavy = (found["tail"]/(1 + 2/found["steep"])).clip(lower=1)
+    return (n < np.minimum(2*d, frechet_interval.DIRECTIONS*found["wide"])*heavy) | ((n < 2*d*heavy) & (removed > frechet_interval.REMOVED*se))
+
+
 def summary(drawn: pd.DataFrame, kept: dict, known: bool = False) -> pd.DataFrame:
     "A row for each cell and metric that has draws."
     rows = []
@@ -274,9 +280,7 @@ def summary(drawn: pd.DataFrame, kept: dict, known: bool = False) -> pd.DataFram
             bounds = scipy.stats.binomtest(held, int(have.sum())).proportion_ci(0.95, "exact") if have.any() else (np.nan, np.nan)
             half = (found["high"] - found["low"])/2/1.959964
             warned = found["note"].str.contains("may not cover").mean()
-            if metric == "fd": # by today's rule, from what it was handed
-                heavy = (found["tail"]/(1 + 2/found["steep"])).clip(lower=1)
-                warned = (c["n"] < np.minimum(2*c["d"], frechet_interval.DIRECTIONS*found["wide"])*heavy).mean()
+            if metric == "fd": warned = flagged(found["value"] - found["center"], half, found, c["n"], c["d"]).mean()
             rows.append({**{k: c[k] for k in KEY}, "metric": metric, "draws": len(found), "truth": exact, "intervals": int(have.sum()),
                          "covered": held/max(int(have.sum()), 1), "least": bounds[0], "most": bounds[1],
                          "below": (found["high"] < exact).sum()/max(int(have.sum()), 1),
@@ -418,9 +422,15 @@ def feature_table(drawn: pd.DataFrame, held: dict) -> pd.DataFrame:
         truth = exact_distance(held[f"{name}/base"], held[f"{name}/{gap}"])
         inside = (mine["corrected"] - truth).abs() <= 1.959964*mine["se"]
         least, most = scipy.stats.binomtest(int(inside.sum()), len(mine)).proportion_ci(0.95, "exact")
+        d = int(mine["d"].iloc[0])
+        said = flagged(mine["value"] - mine["corrected"], mine["se"], mine, n, d)
+        heavy = (mine["tail"]/(1 + 2/mine["steep"])).clip(lower=1)
+        before = n < np.minimum(2*d, frechet_interval.DIRECTIONS*mine["wide"])*heavy
+        told = {"flagged": said.mean(), "flagged before": before.mean(), "silent": int((~said).sum()), "silent covered": int((inside & ~said).sum()),
+                "silent before": int((~before).sum()), "silent before covered": int((inside & ~before).sum()), "removed": ((mine["value"] - mine["corrected"])/mine["se"]).median()}
         rows.append({"network": name, "gap": gap, "d": int(mine["d"].iloc[0]), "n": n, "draws": len(mine), "truth": truth, "covered": inside.mean(),
                      "least": least, "most": most, "value": mine["value"].median(), "corrected": mine["corrected"].median(), "se": mine["se"].median(),
-                     "bias": (mine["corrected"] - truth).mean()/mine["corrected"].std(), **mine[["wide", "steep", "tail"]].median()})
+                     "bias": (mine["corrected"] - truth).mean()/mine["corrected"].std(), **told, **mine[["wide", "steep", "tail"]].median()})
     return pd.DataFrame(rows)
 
 
