@@ -92,8 +92,8 @@ def _reliability_note(over_all: AllItems, names: Sequence[str], items: int) -> t
     least = int(np.argmin(metrics))
     lost = [name for name, value in zip(names, over_all.value) if np.isnan(value)]
     if min(people, metrics[least]) > 0.9 and not lost: return ()
-    told = (f"averages over {items} items tell systems apart with reliability {max(people, 0):.2f} (people) and "
-            f"{max(metrics[least], 0):.2f} ({names[least]}, the least), which moves the plain value; "
+    told = (f"averages over {items} items tell systems apart with reliability {max(people, 0):.2f} (people) "
+            f"and {max(metrics[least], 0):.2f} ({names[least]}, the least), which moves the plain value; "
             "corrected is the value over all items")
     none = f"; there is none for {few(lost)}, where noise may be all that differs" if lost else ""
     return (told + none,)
@@ -161,8 +161,9 @@ def sentinel_notes(rows: Sequence[dict],        # of TABLE
             if (pair["difference"] > 0) == (b == best): beaten.add(a if b == best else b)
         weak = [m for m in metrics if m not in beaten]
         if weak:
-            notes.append(f"{statistic}, {unit}: {few(weak, 8)} {'does' if len(weak) == 1 else 'do'} not surely agree "
-                         f"better with people than {best} ({sentinels[best]:.2f}), a sentinel that does not compare")
+            verb = "does" if len(weak) == 1 else "do"
+            notes.append(f"{statistic}, {unit}: {few(weak, 8)} {verb} not surely agree better with people than "
+                         f"{best} ({sentinels[best]:.2f}), a sentinel that does not compare")
     return notes
 
 # %% ../../nbs/people/110_human.ipynb #af131298
@@ -187,7 +188,8 @@ def _all_rows(
             human = None
             if judgments is not None and why is None:
                 try: human = human_agreement(judgments, judged, view, design)
-                except InputError as error: notes.append(f"no row {HUMAN} for {design.statistic.name}, {view}: {error}")
+                except InputError as error:
+                    notes.append(f"no row {HUMAN} for {design.statistic.name}, {view}: {error}")
             try:
                 if why is None: parts.append(agree_rows(judged, view, design, signature, human))
             except InputError as error:
@@ -215,7 +217,7 @@ def agree(
     higher: Sequence[str] = (),            # metrics of which more is better, whatever a card says
     # use only the outputs that people and all metrics have, and say how many are left out
     intersect: bool = False,
-    # beside the metrics: models that see the candidate alone, the source alone, or a length, and a held-out rater
+    # beside the metrics: models that see the candidate, the source or a length alone, and a held-out rater
     sentinels: bool = False,
     reps: int = 1000, seed: int = 0, confidence: float = 0.95, device: str | None = None,
     weights=None,                          # of metrics that are run: {name: weights}, see `WeightChoice`
