@@ -287,12 +287,12 @@ _BESIDES = {"systems": "two systems are taken to differ as your first two system
 def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -> tuple[str, ...]:
     notes = [f"from {material.items} items of {material.label}; {_BESIDES[material.differ]}"]
     if material.foreign:
-        notes.append(f"the shares are those of {material.label}, and yours may be far from them (83 of 100 there was 23 on "
-                     "real translations): intervals reach from a fifth to five times the effect, and the order of "
+        notes.append(f"the shares are those of {material.label}, and yours may be far from "
+                     "them: intervals reach from a fifth to five times the effect, and the order of "
                      "metrics says more than the shares; --target and two --pred take the difference of your systems")
     elif material.differ == "references":
-        notes.append("two references differ less evenly than two systems: on real captions such shares were low by 3 to 5 "
-                     "of 100; two systems of yours (--pred) give their own")
+        notes.append("two references differ less evenly than two systems: on real captions such shares are somewhat "
+                     "low; two systems of yours (--pred) give their own")
     lost = [f for f in asked if f not in material.kinds]
     if lost: notes.append(f"too few items for {few(lost, 8)}: at least {_LEAST} are needed")
     gone = [f for f in mix if f not in material.kinds]
