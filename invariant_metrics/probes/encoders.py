@@ -254,7 +254,7 @@ class EncoderProbe:
         return f"{self.encoder}: {'; '.join(said(r) for r in rows.itertuples())}"
 
 # %% ../../nbs/probes/100_encoders.ipynb #479cca76
-def _error_beside(line) -> str: return f"{line.metric} {line.error:.2f} ({line.constant:.2f})"
+def _off_beside(line) -> str: return f"{line.metric} {line.error:.2f} ({line.constant:.2f})"
 
 @checked_arguments
 def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
@@ -293,8 +293,8 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
     notes = [f"the encoder sees tiles {seen}; the ratio depends on that size (--option size=224), and a verdict "
              "belongs to an encoder and a size", f"both edits reach {_RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, "
              f"of {len(np.unique(moved.cluster))} photographs",
-             f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}; its mean error "
-             f"there, beside that of one number for all: {', '.join(map(_error_beside, rule.itertuples()))}",
+             f"the rule was fitted on {rule['fitted_on'][0]}; on a network that was left out its AUCs are off by "
+             f"(one number for all by): {', '.join(map(_off_beside, rule.itertuples()))}",
              "predicted is the verdict on colors that slipped, beside the probe's usual moderate recoloring; "
              "bleeding is minded at lower ratios already, and a tint and fading do not follow the ratio"]
     name = str(encoder) if not isinstance(encoder, Encoder) else net.name
