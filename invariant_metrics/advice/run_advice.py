@@ -135,7 +135,7 @@ def _text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families
     texts = replace(texts, groups=groups).scored(metrics, show)
     reactions = [_text_reactions(texts, m, kept, used, chosen, own.systems) for m in metrics]
     names = [texts.families[f] for f in used]
-    return Material(reactions, {n: word_edits[n].kind_in(task) for n in names},
+    return Material(reactions, {n: word_edits[n].kind for n in names},
                     {n: word_edits[n].strength for n in names},
                     {n: matched[f]/len(kept) for n, f in zip(names, used)}, len(kept), chosen, label)
 

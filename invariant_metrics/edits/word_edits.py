@@ -9,7 +9,7 @@ __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'SLOPES', 'P
            'table_edit', 'lives', 'gender_changed', 'negations', 'negation', 'numbers_of_text', 'around',
            'number_changed', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'entity_removed',
            'names_one_thing', 'stretches', 'cut', 'verb_before', 'phrase_removed', 'subject_removed', 'omission',
-           'appended', 'with_things', 'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
+           'appended', 'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_word_edits.ipynb #8ef468e6
 import re
@@ -29,7 +29,7 @@ from ..invariants.caption_words import (GERUND_MODIFIERS, GERUND_NOUNS, PERSONS 
 from ..invariants.caption_words import words_of
 from .colors import chosen_kinds
 from .word_lists import (ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FORM_OF,
-                                                GENDERS, GERMAN, MODALS)
+                                                GENDERS, GERMAN, MODALS, WEAKER_MODALS)
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
 from .word_lists import VERB_FORMS, kind_name, word_set
@@ -62,13 +62,11 @@ class WordEdit:
     severity: str          # one of SEVERITIES
     strength: str          # what the level counts
     steps: int = 5         # the highest level
-    tasks: tuple[str, ...] = EDIT_TASKS
-    # task -> its kind there, where that is another
-    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tasks: tuple[str, ...] = EDIT_TASKS # where its edits read well
 
     # known by its function, so that a notebook's own definition can stand in for its module's
     def __post_init__(self):
-        chosen_kinds((self.kind, *self.elsewhere.values()))
+        chosen_kinds(self.kind)
         for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
     def __call__(self, case: TextCase, level: int, generator: np.random.Generator) -> Edited | None:
@@ -76,10 +74,6 @@ class WordEdit:
         text = self.function(case, level, generator)
         if text is None or text == case.text: return None
         return Edited(text, bool(self.proof(case, text, level)))
-
-    def kind_in(self, task: str) -> str: # one of `colors.EDIT_KINDS`
-        "What the edit is in texts of a task."
-        return self.elsewhere.get(task, self.kind)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #2b6a4c14
 word_edits = Registry("edit of texts", group="invariant_metrics.word_edits")
@@ -265,10 +259,18 @@ def places(case: TextCase, table: Callable, # (word, tag) -> options
     return out
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7b302938
+_SHORT = 4 # letters of an abbreviation
+
+# the US is not us, Apple no fruit, and Great Britain not terrible
+def _names_something(text: str, start: int, stop: int) -> bool:
+    word, begins = text[start:stop], not re.search(r"[\w,;)]\s*$", text[:start])
+    if text.isupper() or not word[0].isupper(): return False
+    return 1 < len(word) <= _SHORT if word.isupper() else not begins
+
 def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable,
              **options) -> str | None:
     "A text with as many words exchanged as the level says."
-    found = places(case, table, **options)
+    found = [place for place in places(case, table, **options) if not _names_something(case.text, *place[:2])]
     shares = generator.random(len(found))
     drawn = [(a, b, words[int(share * len(words))]) for (a, b, words), share in zip(found, shares)]
     spots = draw_places(drawn, level, generator)
@@ -278,17 +280,17 @@ def exchange(case: TextCase, level: int, generator: np.random.Generator, table: 
 def _by_tag(tables: dict) -> Callable: # tag -> word -> options
     "A table that minds the part of speech; participles are read as verbs, then as adjectives."
     def table(word: str, tag: str) -> tuple[str, ...]:
-        read_as = {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
+        read_as = {"G": "V", "E": "EA", "T": "I", "C": "S"}.get(tag, tag)
         return next((tables[t][word] for t in read_as if word in tables.get(t, ())), ())
     return table
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7a9e5170
 def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation",
-               tasks: tuple = EDIT_TASKS, elsewhere: Mapping = {}, **options) -> None:
+               tasks: tuple = EDIT_TASKS, **options) -> None:
     "Registers the exchange of words by a table."
     def function(case, level, generator): return exchange(case, level, generator, table, **options)
     function.__qualname__ = f"table_edit.{name}"
-    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks, elsewhere=elsewhere)(function)
+    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ed0cd9fe
 SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
@@ -297,6 +299,8 @@ SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountains
 _FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
 _WHERE_TO = word_set("down off from into to over asleep behind apart out")
 _POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
+_MOTIONS = word_set("walk go run come jump get fly drive ride step climb dive swim move")
+_HELPED = word_set("is are was were be been being has have had having am gets got")
 
 @lru_cache(2**14)
 def lives(noun: str) -> bool: # in any number
@@ -319,9 +323,22 @@ def _opposable(m: Marked, i: int) -> bool: # where the opposite says something e
     # a sign that stands may as well be said to sit, and so may a bird
     if word in _POSTURES: return _sits(_noun_before(m, i))
     if word in _FALLING and after in _WHERE_TO: return False
-    if word == "with": return before.tag == "N"
-    if word in ("light", "right"): return False # of many senses
-    return (word, after) not in COMPOUNDS and (before.word, word) not in COMPOUNDS
+    if word in ("into", "out of", "toward", "towards", "away from"): return verb_before(m, i) in _MOTIONS
+    if word in ("before", "after"): return m.after(i).tag in tuple("DPNMW") and before.tag not in tuple("VGE")
+    if word in ("light", "right", "including"): return False # of many senses
+    if m.tags[i] == "R" and _is_denied(m, i - 1): return False # *not always*
+    if (word, after) in COMPOUNDS or (before.word, word) in COMPOUNDS: return False
+    return _stands_for_itself(m, i)
+
+# in its place: no *lap top*, no *North Sea*, no *was caught*, no *as good as*
+def _stands_for_itself(m: Marked, i: int) -> bool:
+    (word, tag), before, after = m.at(i), m.before(i), m.after(i)
+    if tag == "N": return "N" not in (before.tag, after.tag) and before.tag in tuple("DPA")
+    if tag == "A":
+        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as"): return False
+        return after.tag == "N" and not names_one_thing(word, after.word) or before.tag == "X"
+    if tag == "V": return before.word not in _HELPED and after.tag in tuple("DPNAWM.")
+    return tag not in "GE" or after.tag in tuple("DPNAWM.IR")
 
 # what lives is young, and what does not is new
 def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
@@ -346,7 +363,7 @@ table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w]
 def _measured(m: Marked, i: int) -> bool: # after a number
     word, tag = m.before(i)
     alone = word in ("a", "an") and m.after(i).word in _AFTER_UNITS
-    return alone or tag == "M" or word in ("per", "several", "few")
+    return alone or tag == "M" or word in ("several", "few")
 
 _AFTER_UNITS = word_set("away long high wide tall deep thick from of or and per")
 
@@ -354,23 +371,35 @@ table_edit("unit-changed", "critical", "units replaced without converting the nu
            lambda w, t: UNITS.get(w, ()), where=_measured)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ae4c9195
-def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none
-    return m.after(i).tag in tuple("VXR")
+_NEWS = ("translation", "summarization") # whose edits need whole sentences about what happened
 
-_WITH_PERSON = ("is", "was", "has", "am", "are", "were", "have", "does", "do")
+def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none; *must be* is a guess
+    return m.after(i).tag in tuple("VXR") and m.after(i).word not in ("be", "have", "not", "only")
 
-def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
-    word, tag = m.after(i)
-    if m.before(i).word in ("a", "an"): return False # *a his and hers sink*
-    if m.tags[i] != "W" or not word: return True
-    present = FORM_OF.get(word, ("", 9))[1] in (0, 1) and tag in "VX"
-    return word not in _WITH_PERSON and not present
+table_edit("modal-changed", "critical", "what is possible told as a duty",
+           lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal, tasks=_NEWS)
 
-table_edit("modal-changed", "critical", "modal verbs replaced",
-           lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
+def _not_denied(m: Marked, i: int) -> bool: return not _is_denied(m, i) and m.after(i).tag in tuple("VXR")
+
+table_edit("modal-weakened", "major", "what is certain told as possible",
+           lambda w, t: WEAKER_MODALS.get(w, ()) if t == "X" else (), "less", tasks=_NEWS, new=False,
+           where=_not_denied)
+
+_PAST_HELPERS = ("had", "did")
+
+# the verb after it is the same for all persons: *he said*, *it could*
+def _person_free(m: Marked, i: int) -> bool:
+    word, before, after = m.words[i], m.before(i), m.after(i)
+    if before.tag == "D" or before.word in ("of", "than"): return False # *a his and hers sink*
+    if m.tags[i] == "P": return after.word != "own" and after.tag in tuple("NA")
+    if word in ("us", "them", "me", "him", "her") or word.endswith(("self", "selves")):
+        return before.tag in tuple("VGI") and after.tag in tuple("IS.,")
+    if word in ("we", "they"): return after.tag in tuple("VX")
+    return (after.tag in tuple("VX") and (after.word in MODALS or after.word in _PAST_HELPERS
+            or FORM_OF.get(after.word, ("", 0))[1] == 2) and after.word not in ("was", "were"))
 
 table_edit("pronoun-changed", "critical", "pronouns of another person or number", _by_tag(PERSONS), new=False,
-           where=_person_free)
+           where=_person_free, tasks=_NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #0faf1bee
 # kinds whose name does not stand well in place of a thing
@@ -392,55 +421,37 @@ def _nameable(m: Marked, i: int) -> bool: # by its kind
     return alone and kind_name(word) not in _VAGUE
 
 table_edit("hypernym", "major", "nouns replaced by the name of their kind",
-           lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable)
+           lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable,
+           tasks=("captioning",))
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3368aaf
-_BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",),
-              "had": ("has",), "am": ("was",)}
-
-def _tense_table(word: str, tag: str) -> tuple[str, ...]:
-    "The same verb in another time."
-    if word in _BE_TENSES and tag in "XV": return _BE_TENSES[word]
+def _future_table(word: str, tag: str) -> tuple[str, ...]:
+    "What happened, told as what will happen."
+    if word in ("was", "were"): return ("will be",) if tag in "XV" else ()
     base, form = FORM_OF.get(word, ("", 0))
-    if tag != "V" or not base or VERB_FORMS[base][0] == VERB_FORMS[base][2]: return ()
-    if form > 2: return ()
-    return (VERB_FORMS[base][1 if form == 2 else 2],)
+    return (f"will {base}",) if base and form == 2 and tag == "V" else ()
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3d59f61
-_AUXILIARIES = MODALS.keys() | {"to", "not", "do", "does", "did", "have", "has", "had"} # no tense behind them
-_NO_THIRD_PERSON = word_set("i you we they these those people men women children both many several who that "
-                            "which")
+_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before|(?:1[5-9]|20)\d\d)\b")
 
-def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
-    while m.before(i).tag == "R": i -= 1
-    return m.before(i).word in _AUXILIARIES
-
-def _is_third_person(m: Marked, i: int) -> bool: # the subject is one noun or pronoun in the singular
-    while m.before(i).tag == "R": i -= 1
-    word, tag = m.before(i)
-    if not word or word in _NO_THIRD_PERSON: return False
-    if noun_lemma(word) != word or tag not in "NWP": return False
-    while i and m.tags[i - 1] in "NDAP": i -= 1
-    return m.before(i).word != "and" # *she and a friend went*
-
-def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
+def _is_told(m: Marked, i: int) -> bool: # a verb behind its subject, and nothing else says when
     word, before = m.words[i], m.before(i)
-    if before.tag in tuple("TXAD") or _is_infinitive(m, i): return False
-    # *if that were so*
-    if word == "were" and before.word in ("i", "he", "she", "it", "that", "this"): return False
-    if before.tag == "V" and word not in _BE_TENSES: return False # *to say thank you*
-    is_past = word in ("was", "had") or FORM_OF.get(word, ("", 0))[1] == 2
-    if is_past and not _is_third_person(m, i): return False
-    alone = sum(tag in "VX" for tag in m.tags) == 1
-    return word in _BE_TENSES or alone or not word.endswith("ed")
+    if word not in FORM_OF: return False
+    base = FORM_OF[word][0]
+    # *the man found dead*
+    sure = base == "be" or before.tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
+    subject = before.tag in tuple("NW") and before.word not in ("it", "there") and m.after(i).word != "to"
+    alone = not _DATED.search(" ".join(m.words)) and "X" not in m.tags[max(i - 3, 0):i]
+    return sure and subject and alone and "if" not in m.words
 
-table_edit("tense-changed", "major", "verbs moved to another time", _tense_table, new=False, where=_tensed,
-           elsewhere={"captioning": "form"})
+table_edit("tense-changed", "critical", "what happened told as what will happen", _future_table, new=False,
+           where=_is_told, tasks=_NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #6752f712
 # no part of a name for one thing, and no verb before *to* or another verb
 def _no_compound(m: Marked, i: int) -> bool:
     word, before, after = m.at(i), m.before(i), m.after(i)
+    if word.tag == "I" and after.tag not in tuple("DPNAM"): return False # *close to appearing*
     if (word.word, after.word) in COMPOUNDS or (before.word, word.word) in COMPOUNDS: return False
     if word.tag == "N": return "N" not in (before.tag, after.tag)
     return (word.tag not in "VEG"
@@ -491,6 +502,18 @@ def _negative_before(text: str, at: int) -> bool: # whether the sentence there h
     stop = re.search(r"[.!?]|$", text[at:]).start() + at
     return bool(_NEGATIVE.search(text[start:stop]))
 
+# *is still not*, *not unable*, and questions: *is the shark*
+_NOT_BEFORE = word_set("also still already just only even always often usually once unable very so too most more "
+                       "likely probably clearly certainly largely now")
+
+def _is_sure_verb(m: Marked, i: int) -> bool: # behind its subject, which agrees, and no participle
+    base, form = FORM_OF[m.words[i]]
+    word, tag = m.before(i)
+    if tag not in tuple("NW") or {"as", "than"} & {*m.words[max(i - 6, 0):i]}: return False
+    plural = noun_lemma(word) != word or word in ("i", "you", "we", "they", "people")
+    if form == 2: return tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
+    return plural == (form == 0)
+
 def _negatable(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, (start, stop), tag) in enumerate(zip(m.words, m.spans, m.tags)):
@@ -498,12 +521,12 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
         form = FORM_OF.get(word, ("", 9))
         if word == "not" and before.tag == "X" and before.word in _HELPERS:
             out.append((start, stop, ""))
-        elif _negative_before(text, start): continue
+        elif _negative_before(text, start) or after in _NOT_BEFORE: continue
         elif word in _HELPERS and tag == "X" and after != "not" and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before.tag == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS:
+        elif tag == "G" and before.tag == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS | {"including"}:
             out.append((start, stop, "not " + word))
-        elif tag == "V" and form[1] in _DO and before.tag in ("N", "W"):
+        elif tag == "V" and form[1] in _DO and _is_sure_verb(m, i):
             out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
     return out
 
@@ -546,10 +569,12 @@ def _like(old: str, value: float) -> str: # written like the old one
 
 def _other_number(old: str, value: float, share: float) -> str:
     if _plain_number(old) in NUMBER_NAMES:
-        known = range(2, 13) if value <= 12 else NUMBER_WORDS
-        options = [n for n in known if n != value and (n > 12) == (value > 12)]
+        near = range(max(int(value) - 2, 2), int(value) + 4)
+        known = near if value <= 12 else NUMBER_WORDS
+        options = [n for n in known if n != value and (n > 12) == (value > 12)] or [2, 3]
     else:
-        step = max(1, 10 ** (len(f"{value:.0f}") - 2)) # tens for hundreds
+        year = 1500 <= value <= 2100 and "," not in old
+        step = 1 if year else max(1, 10 ** (len(f"{value:.0f}") - 2)) # tens for hundreds
         near = [value + d * step for d in (-3, -2, 2, 3, 4, 7)]
         options = [v for v in near if v >= 2] or [value + 2]
     return _like(old, options[int(share * len(options))])
@@ -714,7 +739,8 @@ def entity_removed(case: TextCase, generator: np.random.Generator) -> list[tuple
 
 # %% ../../nbs/edits/50_word_edits.ipynb #dbeff14e
 # spare: (marked, i) -> bool
-def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable) -> None:
+def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable,
+             tasks: tuple = EDIT_TASKS) -> None:
     def function(case, level, generator):
         m = marked(case.text)
         joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-"}
@@ -725,7 +751,7 @@ def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spar
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
-    word_edit(name, severity, strength, _taken_out(tags), kind)(function)
+    word_edit(name, severity, strength, _taken_out(tags), kind, tasks=tasks)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d2e01874
 _LYING = word_set("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
@@ -760,7 +786,7 @@ _HEADS = word_set("why closer side top end back front stop line set piece part k
 _ING_NOUNS = word_set("building painting ceiling railing clothing drawing ring "
                       "king wing string spring")
 
-_NO_MODIFIERS = word_set("mac decker second third million thousand group couple step reason")
+_NO_MODIFIERS = word_set("fellow mac decker second third million thousand group couple step reason")
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     word, before, (head, tag), net = m.words[i], m.before(i), m.after(i), wordnet()
@@ -769,6 +795,7 @@ def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     if before.tag == "A" and net.synsets(f"{before.word}_{word}", "n"): return False
     if head.endswith("ing") and head not in _ING_NOUNS or word in _NO_MODIFIERS: return False
     # *as the iceberg melts*
+    if not wordnet().synsets(noun_lemma(head), "n") or word.endswith("est"): return False
     if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
         return False
     wrong = (word in _NOT_REALLY or head in _HEADS or noun_lemma(word) != word
@@ -804,9 +831,11 @@ _remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7b4ee408
 def _spare_word(m: Marked, i: int) -> bool:
-    return m.words[i] in ("a", "an", "the", "is", "are", "was", "were") and i + 1 < len(m.words)
+    inside = 0 < i < len(m.words) - 1 and m.after(i).word != "most" # headlines begin without
+    return inside and m.words[i] in ("a", "an", "the", "is", "are", "was", "were")
 
-_remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word)
+_remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word,
+         _NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #95e8739e
 PHRASE = r"(?:[DPM]*[ARNM]*N)" # a noun phrase, in tags
@@ -845,6 +874,8 @@ def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and
         or verb_before(m, first) in _TAKES_PLACE):
         return False
     if before.word in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
+    if before.word.endswith("ing") and before.word not in GERUND_NOUNS or not word_tags(m.words[last])[0] == "N":
+        return False
     if (re.search("N.*M", m.tags[first:last + 1]) or not before.word.isalpha()
         or before.word in ("re", "s", "m")):
         return False
@@ -909,14 +940,17 @@ def _end_gone(case: TextCase, after: str, level: int) -> bool:
     whole, rest = _plain_words(case.text), _plain_words(after)
     return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
 
+_OMITTED, _ABOUT = 0.15, 0.1 # shares of the words: left out at each level, more or fewer
+
 @word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone, "less")
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     count = len(_plain_words(case.text))
-    most = count - max(level, round(0.15 * level * count))
-    ends = [i for i in _whole_after(m) if sum(w[0].isalnum() for w in m.words[:i]) <= most]
-    if not ends or case.text.count('"') % 2: return None
-    return case.text[:m.spans[ends[-1] - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
+    left = lambda i: 1 - len(_plain_words(case.text[:m.spans[i - 1][1]]))/count
+    ends = [i for i in _whole_after(m) if case.text[m.spans[i - 1][1]] not in "'’\"”"]
+    end = min(ends, key=lambda i: abs(left(i) - _OMITTED*level), default=0)
+    if not end or abs(left(end) - _OMITTED*level) > _ABOUT or case.text.count('"') % 2: return None
+    return case.text[:m.spans[end - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #35934206
 def _nouns(text: str) -> set[str]:
@@ -932,35 +966,16 @@ def _new_nouns(case: TextCase, after: str, level: int) -> bool:
     return (after.startswith(start) and added_only(case, after, level)
             and unsaid(_nouns(after[len(start):]) or {"a"}, case))
 
-_EVERYWHERE = word_set("tree sign fence car street road building wall window table chair floor "
-                       "house light room shadow")
-
-def _things_of(text: str) -> list[str]: # its complete noun phrases, without names
-    m, named = marked(text), names_of_text(text)
-    found = [(a, b) for a, b in stretches(text, r"[DM][AN]*N(?![NQCA])")
-             if m.words[a] in ("a", "an") or m.tags[a] == "M"]
-    rare = lambda word: word not in _HEADS | _EVERYWHERE and noun_lemma(word) not in PEOPLE | _EVERYWHERE
-    spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found
-             if rare(m.words[b]) and m.after(b).word != "of"]
-    return [text[a].lower() + text[a + 1:b] for a, b in spans if not any(a <= x < b for x, *_ in named)]
-
 def _is_sentence(text: str) -> bool:
     return text.rstrip().endswith((".", "!", "?")) and bool({*"VX"} & {*marked(text).tags})
 
-def with_things(text: str, things: Sequence[str]) -> str: # each with its article
-    "A text that goes on: *, with a bear and a clock nearby*."
-    said = " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
-    return appended(text, f", with {said} nearby")
-
-@word_edit("addition", "critical", "things or sentences that are said of other items, added", _new_nouns)
+@word_edit("addition", "critical", "sentences that are said of other items, added", _new_nouns,
+           "unsupported", tasks=_NEWS)
 def addition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    apart = [t for t in case.foreign if unsaid(_nouns(t) or {"a"}, case)]
-    if _is_sentence(case.text) and any(map(_is_sentence, apart)): # another sentence
-        found = draw_places([t.strip() for t in apart if _is_sentence(t)], level, generator)
-        return None if found is None else " ".join([case.text.rstrip(), *found])
-    things = list({t.split()[-1]: t for text in apart for t in _things_of(text)}.values())
-    found = draw_places(things, level, generator)
-    return None if found is None else with_things(case.text, found)
+    if not _is_sentence(case.text): return None
+    apart = [t.strip() for t in case.foreign if _is_sentence(t) and unsaid(_nouns(t) or {"a"}, case)]
+    found = draw_places(apart, level, generator)
+    return None if found is None else " ".join([case.text.rstrip(), *found])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #6177332f
 def _only_details(case: TextCase, after: str, level: int) -> bool:
@@ -968,7 +983,8 @@ def _only_details(case: TextCase, after: str, level: int) -> bool:
     for detail in DETAILS: bare = bare.replace(f" {detail}", "")
     return bare == case.text and sum(detail in after for detail in DETAILS) == level
 
-@word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details)
+@word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details,
+           "unsupported")
 def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level,
                         generator)

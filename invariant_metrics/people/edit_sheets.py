@@ -84,7 +84,7 @@ def _edit_sample(task: str, target,                      # references, as `probe
         for i in rng(seed, "sample", name).permutation(len(cases)):
             edit = word_edits[name](cases[i], 1, rng(seed, "sheet", name, int(i)))
             if edit is None or not edit.proved: continue
-            rows.append({"family": name, "kind": word_edits[name].kind_in(task), "item": refs.names[i],
+            rows.append({"family": name, "kind": word_edits[name].kind, "item": refs.names[i],
                          "base": cases[i].text, "edited": edit.text})
             found += 1
             if found == sample: break
@@ -190,7 +190,7 @@ def edit_cards(task: str,
     known, now, rows = known[known["task"] == task].set_index("family"), _edits_signature(), []
     for name in edits_of(task):
         edit = word_edits[name]
-        row = {"family": name, "kind": edit.kind_in(task), "severity": edit.severity, "levels": edit.steps,
+        row = {"family": name, "kind": edit.kind, "severity": edit.severity, "levels": edit.steps,
                "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": _UNREAD}
         if name in known.index:
             r = known.loc[name]

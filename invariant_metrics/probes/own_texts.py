@@ -319,7 +319,7 @@ def edit_items(
                 status[f, l, i] = MATCHED if proved else UNMATCHED
                 if proved: found.append((i, text))
             edits[f, l] = np.array([i for i, _ in found], int), [t for _, t in found]
-    kinds = [word_edits[n].kind_in(task) for n in names]
+    kinds = [word_edits[n].kind for n in names]
     made = _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
     if judge is None: return made
     def again(name, at, level):
