@@ -33,7 +33,7 @@ from ..metrics.metric import Metric, SetMetric
 from ..probes.images import probe_metrics, score_pictures
 from ..probes.own_images import damage_at, open_pictures, picture_families, PICTURE_SIZES
 from ..probes.own_texts import ALTERNATIVE, OWN_SIZES, OwnTexts, edit_items, open_own_texts
-from ..probes.tables import MATCHED, check_families, family_kinds
+from ..probes.tables import MATCHED, check_families, family_kinds, is_told_by_words
 from ..probes.probe_task import ProbeResult
 from ..probes.worlds import EditedTexts, text_metrics
 from ..runs import read_run
@@ -70,6 +70,7 @@ class Material:
     items: int                    # with which the reactions were measured
     differ: str                   # of DIFFER: what systems differ in besides errors
     label: str                    # whose items these are, for the notes
+    told: tuple[str, ...] = ()    # families that were left out, for their words alone tell them
 
 # %% ../../nbs/advice/20_run_advice.ipynb #4bd35f16
 _DIFFER = ("auto", "systems", "references", "nothing")
@@ -117,7 +118,9 @@ def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: 
 
 def _text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families: Sequence[str],
                   level: int = 1, seed: int = 0, base: str = "auto", differ: str = "auto",
-                  label: str = "your texts", show: bool = False) -> Material:
+                  label: str = "your texts", show: bool = False,
+                  told: bool = True, # families that are told by their words alone as well
+                 ) -> Material:
     "Reactions of metrics to edits of the user's texts; InputError if no family applies to enough items."
     edited = own.bases(base)[0] # references, or the first system
     items = own.items(seed, edited)
@@ -127,7 +130,9 @@ def _text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families
     chosen = _choose_difference(differ, len(own.systems), len(others)/max(len(there), 1))
     kept = np.intersect1d(there, others) if chosen == "references" else there
     matched = {f: int(np.isin(texts.at(("edit", f, 0)), kept).sum()) for f in range(len(families))}
-    used = [f for f, n in matched.items() if n >= _LEAST]
+    known = [f for f, n in matched.items() if n >= _LEAST]
+    aucs = {} if told else dict(enumerate(texts.told_by_words()))
+    used = [f for f in known if f not in aucs or not is_told_by_words(texts.kinds[f], aucs[f])]
     if not used:
         raise InputError(f"no family applies to {_LEAST} items of {len(kept)}; "
                          "give more items, or other families")
@@ -137,7 +142,8 @@ def _text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families
     names = [texts.families[f] for f in used]
     return Material(reactions, {n: word_edits[n].kind for n in names},
                     {n: word_edits[n].strength for n in names},
-                    {n: matched[f]/len(kept) for n, f in zip(names, used)}, len(kept), chosen, label)
+                    {n: matched[f]/len(kept) for n, f in zip(names, used)}, len(kept), chosen, label,
+                    tuple(texts.families[f] for f in known if f not in used))
 
 # %% ../../nbs/advice/20_run_advice.ipynb #7b280e24
 _PICTURE_LEVEL = 3 # of five severities
@@ -279,6 +285,8 @@ _BESIDES = {"systems": "two systems are taken to differ as your first two system
 
 def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -> tuple[str, ...]:
     notes = [f"from {material.items} items of {material.label}; {_BESIDES[material.differ]}"]
+    if material.told:
+        notes.append(f"left out, for their words alone tell them: {few(material.told, 20)}; --all takes them")
     lost = [f for f in asked if f not in material.kinds]
     if lost: notes.append(f"too few items for {few(lost, 8)}: at least {_LEAST} are needed")
     gone = [f for f in mix if f not in material.kinds]
@@ -392,10 +400,16 @@ def _practice_probed(part: pd.DataFrame,  # rows of one metric
                     means["change"], needed)
 
 # %% ../../nbs/advice/20_run_advice.ipynb #0a2b3f42
+def _told_families(found: ProbeResult, table: pd.DataFrame) -> tuple[str, ...]: # table: PROBED_COLUMNS
+    if "counted" not in found.ledger: return ()
+    left = set(found.ledger.loc[~found.ledger["counted"].astype(bool), "family"])
+    return tuple(f for f in dict.fromkeys(table["family"]) if f in left)
+
 def _advise_from_probe(
     folder: str | Path, # of a run of `probe`
     task: str, metrics: Sequence[str] | None = None, families: Sequence[str] | None = None,
     mix: Mapping[str, float] = {}, level: int | None = None, plan: ComparisonPlan = ComparisonPlan(),
+    all_families: bool = False,
 ) -> Advice:
     """Advice from a probe; raises InputError if the folder, task, metrics or families are not those of a
     probe."""
@@ -412,11 +426,13 @@ def _advise_from_probe(
     chosen = list(metrics) if metrics else [m for m in there["metric"] if m not in _CONTROLS]
     table = table[table["metric"].isin(chosen)
                   & table["family"].isin(list(families) if families else there["family"])]
+    told = () if all_families or families or mix else _told_families(found, table)
+    table = table[~table["family"].isin(told)]
     kinds = dict(zip(table["family"], table["kind"]))
     words = {f: word_edits[f].strength if f in word_edits.names() else f.replace("-", " ") for f in kinds}
     differ = "references" if table["waver"].notna().all() else "nothing"
     material = Material([], kinds, words, dict(zip(table["family"], table["share"])), int(table["n"].max()),
-                        differ, "your probe")
+                        differ, "your probe", told)
     def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
         part = table[table["family"].isin(list(weights))]
         groups = [part[part["metric"] == m] for m in chosen]
@@ -455,8 +471,9 @@ def _of_texts(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
     metrics = partial(text_metrics, task, specs, device=given.device, source=source is not None,
                       weights=given.weights)
     families = list(given.families or known)
+    told = bool(given.all_families or given.families or counts)
     own = dict(level=given.level or 1, seed=plan.seed, base=given.base, differ=given.differ,
-               show=given.progress)
+               show=given.progress, told=told)
     preds = _systems(given.pred)
     named = dict(field=given.field, key=given.key)
     asked = given.families or ()
@@ -495,7 +512,7 @@ def _of_pictures(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advi
 
 def _of_probe(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]:
     return partial(_advise_from_probe, given.probe, given.task, given.metrics, given.families,
-                   _read_mix(given.mix), given.level, plan)
+                   _read_mix(given.mix), given.level, plan, given.all_families)
 
 # %% ../../nbs/advice/20_run_advice.ipynb #06753503
 @checked_arguments
@@ -509,6 +526,7 @@ def advise(
     # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
     field: Sequence[str] = (), key: Sequence[str] = (),
     families: Sequence[str] | None = None,                      # edits to make; None for all of the task
+    all_families: bool = False,    # edits of texts that are told by their words alone as well
     # what your systems do wrong, e.g. entity-replaced=3,number-changed=1, or a table with columns family and
     # count; default all families alike
     mix=None,

@@ -14,8 +14,8 @@ __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'SLOPES', 'P
 # %% ../../nbs/edits/50_word_edits.ipynb #8ef468e6
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
@@ -265,7 +265,8 @@ _SHORT = 4 # letters of an abbreviation
 def _names_something(text: str, start: int, stop: int) -> bool:
     word, begins = text[start:stop], not re.search(r"[\w,;)]\s*$", text[:start])
     if text.isupper() or not word[0].isupper(): return False
-    return 1 < len(word) <= _SHORT if word.isupper() else not begins
+    if word.isupper(): return 1 < len(word) <= _SHORT
+    return not begins or bool(re.match(r" [A-Z]", text[stop:]))
 
 def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable,
              **options) -> str | None:
@@ -333,12 +334,14 @@ def _opposable(m: Marked, i: int) -> bool: # where the opposite says something e
 # in its place: no *lap top*, no *North Sea*, no *was caught*, no *as good as*
 def _stands_for_itself(m: Marked, i: int) -> bool:
     (word, tag), before, after = m.at(i), m.before(i), m.after(i)
-    if tag == "N": return "N" not in (before.tag, after.tag) and before.tag in tuple("DPA")
+    if tag == "N": return "N" not in (before.tag, after.tag) and before.tag in tuple("DP")
     if tag == "A":
-        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as"): return False
+        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as"):
+            return False
+        if word in ("first", "last") and after.word in {*TIMES, "year", "month", "week", "time"}: return False
         return after.tag == "N" and not names_one_thing(word, after.word) or before.tag == "X"
     if tag == "V": return before.word not in _HELPED and after.tag in tuple("DPNAWM.")
-    return tag not in "GE" or after.tag in tuple("DPNAWM.IR")
+    return tag not in "GE" or after.tag in tuple("DPNAWM.") or word in _POSTURES
 
 # what lives is young, and what does not is new
 def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
@@ -432,7 +435,8 @@ def _future_table(word: str, tag: str) -> tuple[str, ...]:
     return (f"will {base}",) if base and form == 2 and tag == "V" else ()
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3d59f61
-_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before|(?:1[5-9]|20)\d\d)\b")
+_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before"
+                    r"|(?:1[5-9]|20)\d\d)\b")
 
 def _is_told(m: Marked, i: int) -> bool: # a verb behind its subject, and nothing else says when
     word, before = m.words[i], m.before(i)
@@ -478,11 +482,13 @@ def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -
     every, found = (places(case, _by_tag(GENDERS), new=new) for new in (False, True))
     words = [case.text[a:b].lower() for a, b, _ in every]
     person = any(word in GENDERS["N"] | GENDERS["A"] for word in words)
+    titled = any(_names_something(case.text, a, b) for (a, b, _), word in zip(every, words)
+                 if word not in ("mr", "mrs"))
     animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE
                  for word, tag in zip(m.words, m.tags))
     named = any(NAME_CLASS.get(case.text[a:b]) in ("man", "woman") for a, b in m.spans)
-    if not found or len(found) < len(every) or named or animal and not person or not _one_sex(words):
-        return None
+    named = named or titled or animal and not person
+    if not found or len(found) < len(every) or named or not _one_sex(words): return None
     return put(case.text, [(a, b, options[0]) for a, b, options in found])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #a8ea2442
@@ -503,8 +509,8 @@ def _negative_before(text: str, at: int) -> bool: # whether the sentence there h
     return bool(_NEGATIVE.search(text[start:stop]))
 
 # *is still not*, *not unable*, and questions: *is the shark*
-_NOT_BEFORE = word_set("also still already just only even always often usually once unable very so too most more "
-                       "likely probably clearly certainly largely now")
+_NOT_BEFORE = word_set("also still already just only even always often usually once unable very so too most "
+                       "more likely probably clearly certainly largely now")
 
 def _is_sure_verb(m: Marked, i: int) -> bool: # behind its subject, which agrees, and no participle
     base, form = FORM_OF[m.words[i]]
@@ -524,7 +530,8 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
         elif _negative_before(text, start) or after in _NOT_BEFORE: continue
         elif word in _HELPERS and tag == "X" and after != "not" and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before.tag == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS | {"including"}:
+        elif (tag == "G" and before.tag == "N" and m.after(i).tag != "Q"
+              and word not in GERUND_MODIFIERS | GERUND_NOUNS | {"including"}):
             out.append((start, stop, "not " + word))
         elif tag == "V" and form[1] in _DO and _is_sure_verb(m, i):
             out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
@@ -723,7 +730,7 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
             continue
         # *an Asian market*
         if (after.tag == "N" and before.tag in tuple("DPA") and before.word != "that"
-            and m.at(j + 2).tag != "Q"):
+            and m.at(j + 2).tag != "Q" and not (before.tag == "A" and after.word in FORM_OF)):
             spots.append((a, b, ""))
         elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N"
               and (after.tag in ("", ".", ",") or after.word in _WHEN)):
@@ -779,7 +786,8 @@ def names_one_thing(first: str, second: str) -> bool: # *hot dog*
     return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
 
 _NOT_REALLY = word_set("fake toy artificial stuffed former mock model imaginary virtual false future "
-                       "plastic rubber paper chocolate cartoon")
+                       "plastic rubber paper chocolate cartoon attempted alleged planned proposed potential "
+                       "possible supposed suspected failed hopeful prospective")
 
 _HEADS = word_set("why closer side top end back front stop line set piece part kind type")
 
@@ -795,7 +803,7 @@ def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     if before.tag == "A" and net.synsets(f"{before.word}_{word}", "n"): return False
     if head.endswith("ing") and head not in _ING_NOUNS or word in _NO_MODIFIERS: return False
     # *as the iceberg melts*
-    if not wordnet().synsets(noun_lemma(head), "n") or word.endswith("est"): return False
+    if not net.synsets(noun_lemma(head), "n") or word.endswith("est") or head in TIMES: return False
     if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
         return False
     wrong = (word in _NOT_REALLY or head in _HEADS or noun_lemma(word) != word
@@ -807,7 +815,7 @@ _remover("noun-removed", "major", "nouns before other nouns left out", "N", "les
 # %% ../../nbs/edits/50_word_edits.ipynb #1588c336
 _NEEDED = word_set("same other next many several few various more most less last first only own such main "
                    "single double half whole "
-                   "different different similar close up down full worth alone")
+                   "different similar close up down full worth alone fewer used")
 
 _COMPARING = word_set("year years most more less least as so too")
 _MUCH = word_set("very really quite extremely incredibly highly")
@@ -822,6 +830,8 @@ def _spare_modifier(m: Marked, i: int) -> bool:
     if m.tags[i] == "R":
         return (word in _MUCH and after.tag == "A" or word.endswith("ly") and word not in _DOUBT
                 and after.tag in tuple("VGE"))
+    verbal = "E" in word_tags(word) and before.tag not in tuple("DPI") # *many used spears*
+    if verbal or word.split("-")[0] in NUMBER_NAMES: return False
     if (word in _NEEDED | _NOT_REALLY or before.word in _COMPARING or before.tag in tuple("RC,AQ")
         or after.tag != "N"):
         return False
@@ -874,8 +884,8 @@ def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and
         or verb_before(m, first) in _TAKES_PLACE):
         return False
     if before.word in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
-    if before.word.endswith("ing") and before.word not in GERUND_NOUNS or not word_tags(m.words[last])[0] == "N":
-        return False
+    if before.word.endswith("ing") and before.word not in GERUND_NOUNS: return False
+    if word_tags(m.words[last])[0] != "N": return False
     if (re.search("N.*M", m.tags[first:last + 1]) or not before.word.isalpha()
         or before.word in ("re", "s", "m")):
         return False
@@ -933,7 +943,8 @@ def _whole_after(m: Marked) -> list[int]: # numbers of words
                   and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i]))
         half = (finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i)
                 or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE)
-        if not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
+        noun = word_tags(m.words[i - 1])[0] == "N" and m.words[i] != "having"
+        if noun and not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
     return out
 
 def _end_gone(case: TextCase, after: str, level: int) -> bool:
@@ -947,7 +958,7 @@ def omission(case: TextCase, level: int, generator: np.random.Generator) -> str 
     m = marked(case.text)
     count = len(_plain_words(case.text))
     left = lambda i: 1 - len(_plain_words(case.text[:m.spans[i - 1][1]]))/count
-    ends = [i for i in _whole_after(m) if case.text[m.spans[i - 1][1]] not in "'’\"”"]
+    ends = [i for i in _whole_after(m) if not re.match(r"['’\"”]|\.\d", case.text[m.spans[i - 1][1]:])]
     end = min(ends, key=lambda i: abs(left(i) - _OMITTED*level), default=0)
     if not end or abs(left(end) - _OMITTED*level) > _ABOUT or case.text.count('"') % 2: return None
     return case.text[:m.spans[end - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
@@ -958,7 +969,7 @@ def _nouns(text: str) -> set[str]:
 
 def appended(text: str, more: str) -> str:
     "A text that goes on before its last mark."
-    end = re.search(r"[\s.!?]*$", text).start()
+    end = re.search(r"(?:[.!?][\"'”’]?|[\s.!?])*$", text).start()
     return text[:end] + more + text[end:]
 
 def _new_nouns(case: TextCase, after: str, level: int) -> bool:
@@ -986,6 +997,7 @@ def _only_details(case: TextCase, after: str, level: int) -> bool:
 @word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details,
            "unsupported")
 def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    if not re.search(r"N\.*$", marked(case.text).tags): return None
     found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level,
                         generator)
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))

@@ -225,7 +225,7 @@ def _asks(case: TextCase, after: str, level: int) -> bool:
 @word_edit("question", "major", "a statement turned into a question", _asks, "form", steps=1)
 def question(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    found = re.match(f"({PHRASE})X", m.tags)
+    found = re.match(f"((?=[DMP]){PHRASE}|W)X", m.tags) if '"' not in case.text else None
     if (not found or m.words[found.end() - 1] in ("being", "been", "be", "'s", "having", "doing")
         or case.text.count(".") > 1 or len(m.words) < 4 or {*"VXSL:"} & {*m.tags[found.end():], *m.words}
         or {*m.words[:found.end()]} & {"no", "no longer", "says", "said"}):
@@ -271,7 +271,8 @@ def _other_referent(case: TextCase, after: str, level: int) -> bool:
     return (len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text)
                                         for old, new in found))
 
-@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent, "implausible")
+@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent,
+           "implausible")
 def coreference(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     return _misread(case.text)
 
@@ -371,9 +372,9 @@ def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]:
         return [*others] if m.words[i] not in ("up", "down") or {*m.words[i + 1:i + 5]} & SLOPES else []
     above = {top for sense in wordnet().synsets(head, "n")[:1] for top in wordnet().ancestors(sense)}
     entered, low = bool(above & {*_ENTERED}), head in _LOW | _GROUNDS | _WAYS
-    fits = {"in": entered and not low, "on": not lives(head) and not entered, "outside": entered,
-            "under": not low and not lives(head), "far from": lives(head) or low, "in front of": not low,
-            "behind": not low}
+    firm = "artifact.n.01" in above and not low
+    fits = {"in": entered and not low, "on": firm and not entered, "outside": entered, "under": firm,
+            "far from": not firm, "in front of": firm, "behind": firm}
     return [w for w in others if fits.get(w, True)]
 
 table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ())
@@ -543,8 +544,8 @@ def count_changed(case: TextCase, level: int, generator: np.random.Generator) ->
 # %% ../../nbs/edits/60_word_families.ipynb #6104e7f1
 _OTHERS = tuple(w for kind in ("animal", "vehicle", "fruit", "instrument", "container", "appliance")
                 for w in THINGS[kind])
-_BESIDES = ("near {}", "next to {}", "beside {}", "by {}", "in front of {}", "behind {}", "with {} in the background",
-            "close to {}", "and {}")
+_BESIDES = ("near {}", "next to {}", "beside {}", "by {}", "in front of {}", "behind {}", "close to {}",
+            "with {} in the background", "and {}")
 
 def _new_things(case: TextCase, after: str, level: int) -> bool:
     new = [w for w in (Counter(flat(after)) - Counter(flat(case.text))) if w in KIND_OF]
@@ -721,8 +722,12 @@ _SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
 def _says_when(m: Marked, i: int) -> bool:
     return m.words[i] not in _SELDOM_TIMES and m.before(i).word != "at"
 
+def _other_times(word: str) -> tuple[str, ...]: # no night for an evening
+    late = ("evening", "night")
+    return tuple(w for w in TIMES.get(word, ()) if not (word in late and w in late))
+
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced",
-           lambda w, t: TIMES.get(w, ()), where=_says_when)
+           lambda w, t: _other_times(w), where=_says_when)
 
 # %% ../../nbs/edits/60_word_families.ipynb #437f03ea
 def _name_of_source(case: TextCase, after: str, level: int) -> bool:
@@ -791,7 +796,8 @@ def _other_circumstances(case: TextCase, generator: np.random.Generator,
                          named: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
     spots = []
     for a, b, kind, what in circumstances(case.text):
-        options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
+        options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)
+                   and (what not in TIMES or w in _other_times(what))]
         if not options: continue
         new = options[int(generator.random() * len(options))]
         article = "an" if new[0] in "aeiou" else "a"

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE', 'THINGS', 'KIND_OF', 'GENDERS', 'PERSONS',
-           'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES', 'TIME_GROUPS', 'TIMES',
-           'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'word_set', 'plural_of', 'word_pairs',
-           'other_things', 'kind_name', 'other_colors']
+           'MODALS', 'WEAKER_MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES',
+           'TIME_GROUPS', 'TIMES', 'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'word_set',
+           'plural_of', 'word_pairs', 'other_things', 'kind_name', 'other_colors']
 
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
 from collections.abc import Iterable
@@ -66,10 +66,12 @@ def _verb_tables(table: dict[str, tuple[str, ...]]) -> dict[str, dict[str, tuple
     return {"V": finite, "E": {VERB_FORMS[base][3]: tuple(VERB_FORMS[new][3] for new in table[base])
                                for base in table}}
 
-OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | _verb_tables(word_pairs("opposite", "V"))
+_VERB_OPPOSITES = word_pairs("opposite", "V")
+OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | _verb_tables(_VERB_OPPOSITES)
 
 # %% ../../nbs/edits/40_word_lists.ipynb #25ab4aa9
-SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | _verb_tables(word_pairs("synonym", "V"))
+_VERB_SYNONYMS = word_pairs("synonym", "V")
+SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | _verb_tables(_VERB_SYNONYMS)
 
 # %% ../../nbs/edits/40_word_lists.ipynb #2da57add
 COMPOUNDS = frozenset(word_table("compounds", "first", "second"))
