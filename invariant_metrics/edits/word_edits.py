@@ -311,8 +311,9 @@ def lives(noun: str) -> bool: # in any number
 @lru_cache(2**12)
 def _sits(noun: str) -> bool: # and stands, and the two can be told from each other
     net = wordnet()
-    birds = (net.synsets(noun_lemma(noun), "n")[:1] or [""])[0]
-    return lives(noun) and not (birds and "bird.n.01" in net.ancestors(birds))
+    above = {top for sense in net.synsets(noun_lemma(noun), "n")[:1] for top in net.ancestors(sense)}
+    alive = {"person.n.01", "animal.n.01"} & above or noun_lemma(noun) in PEOPLE
+    return bool(alive) and "bird.n.01" not in above # a computer was a person once
 
 def _noun_before(m: Marked, i: int) -> str:
     "The nearest noun before a word, or nothing."
@@ -336,12 +337,13 @@ def _stands_for_itself(m: Marked, i: int) -> bool:
     (word, tag), before, after = m.at(i), m.before(i), m.after(i)
     if tag == "N": return "N" not in (before.tag, after.tag) and before.tag in tuple("DP")
     if tag == "A":
-        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as"):
+        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as", "variety"):
             return False
         if word in ("first", "last") and after.word in {*TIMES, "year", "month", "week", "time"}: return False
         return after.tag == "N" and not names_one_thing(word, after.word) or before.tag == "X"
-    if tag == "V": return before.word not in _HELPED and after.tag in tuple("DPNAWM.")
-    return tag not in "GE" or after.tag in tuple("DPNAWM.") or word in _POSTURES
+    if tag == "D": return before.tag not in tuple("DPA") # *the next few years*
+    if tag == "V": return before.word not in _HELPED and after.tag in tuple("DPNAM.")
+    return tag not in "GE" or after.tag in tuple("DPNAM.") or word in _POSTURES
 
 # what lives is young, and what does not is new
 def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
@@ -379,8 +381,9 @@ _NEWS = ("translation", "summarization") # whose edits need whole sentences abou
 def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none; *must be* is a guess
     return m.after(i).tag in tuple("VXR") and m.after(i).word not in ("be", "have", "not", "only")
 
-table_edit("modal-changed", "critical", "what is possible told as a duty",
-           lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal, tasks=_NEWS)
+table_edit("modal-changed", "critical", "what is possible told as necessary",
+           lambda w, t: MODALS.get(w, ()) if t == "X" else (), "unsupported", tasks=_NEWS, new=False,
+           where=_is_modal)
 
 def _not_denied(m: Marked, i: int) -> bool: return not _is_denied(m, i) and m.after(i).tag in tuple("VXR")
 
@@ -393,7 +396,8 @@ _PAST_HELPERS = ("had", "did")
 # the verb after it is the same for all persons: *he said*, *it could*
 def _person_free(m: Marked, i: int) -> bool:
     word, before, after = m.words[i], m.before(i), m.after(i)
-    if before.tag == "D" or before.word in ("of", "than"): return False # *a his and hers sink*
+    # *a his and hers sink*, *but if I may*
+    if before.tag == "D" or before.word in ("of", "than") or word == "i" and i: return False
     if m.tags[i] == "P": return after.word != "own" and after.tag in tuple("NA")
     if word in ("us", "them", "me", "him", "her") or word.endswith(("self", "selves")):
         return before.tag in tuple("VGI") and after.tag in tuple("IS.,")
@@ -435,18 +439,19 @@ def _future_table(word: str, tag: str) -> tuple[str, ...]:
     return (f"will {base}",) if base and form == 2 and tag == "V" else ()
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3d59f61
-_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before"
-                    r"|(?:1[5-9]|20)\d\d)\b")
+_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before|past|recently"
+                    r"|previous(?:ly)?|initially|(?:1[5-9]|20)\d\d)\b")
 
-def _is_told(m: Marked, i: int) -> bool: # a verb behind its subject, and nothing else says when
+def _is_told(m: Marked, i: int) -> bool: # the only verb of its text, behind its subject, and nothing says when
     word, before = m.words[i], m.before(i)
-    if word not in FORM_OF: return False
-    base = FORM_OF[word][0]
+    is_be = word in ("was", "were")
+    if not (is_be or word in FORM_OF): return False
+    base = FORM_OF.get(word, ("be", 0))[0]
     # *the man found dead*
-    sure = base == "be" or before.tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
+    sure = is_be or before.tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
     subject = before.tag in tuple("NW") and before.word not in ("it", "there") and m.after(i).word != "to"
-    alone = not _DATED.search(" ".join(m.words)) and "X" not in m.tags[max(i - 3, 0):i]
-    return sure and subject and alone and "if" not in m.words
+    alone = sum(tag in "VXS" for tag in m.tags) == 1 and not {'"', "if"} & {*m.words}
+    return sure and subject and alone and not _DATED.search(" ".join(m.words))
 
 table_edit("tense-changed", "critical", "what happened told as what will happen", _future_table, new=False,
            where=_is_told, tasks=_NEWS)
@@ -530,7 +535,8 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
         elif _negative_before(text, start) or after in _NOT_BEFORE: continue
         elif word in _HELPERS and tag == "X" and after != "not" and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif (tag == "G" and before.tag == "N" and m.after(i).tag != "Q"
+        elif (tag == "G" and before.tag == "N" and m.after(i).tag not in tuple("QN,.")
+              and (lives(before.word) or not wordnet().synsets(word, "n"))
               and word not in GERUND_MODIFIERS | GERUND_NOUNS | {"including"}):
             out.append((start, stop, "not " + word))
         elif tag == "V" and form[1] in _DO and _is_sure_verb(m, i):
@@ -619,7 +625,7 @@ def _stands_alone(text: str, start: int, stop: int) -> bool:
     before, after = text[:start], text[stop:]
     parted = re.search(r"(?:^|\s|[(\"“])$", before) and re.match(r"[.,;:!?)\"”]*(?:\s|$)", after)
     beside = re.search(rf"(?i)(?:\b{_MANY}(?: and)?|[$€£¥#:/.-]|\d\s*,)\s*$", before) or re.match(
-        rf"(?i)\s*[%°$€£:/-]|\s*,\s*\d{{3}}\b|\s+(?:{_MANY}\b|and an? )", after)
+        rf"(?i)\s*[%°$€£:/-]|\s*,\s*\d{{3}}\b|\s+(?:{_MANY}\b|and an? |(?:{'|'.join(TIMES)})\b)", after)
     named = re.search(rf"(?<=\s)[A-Z]\w*\.?\s+$|(?i:\b(?:{_RANKED}|{'|'.join(TIMES)})\s+$)", before)
     return bool(parted and not beside and not named and not re.match(r"0\d", text[start:stop]))
 
@@ -636,7 +642,8 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
 def number_as_word(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and _stands_alone(case.text, a, b)]
-    return [(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
+    spelled = lambda a, v: NUMBER_WORDS[int(v)] if a else NUMBER_WORDS[int(v)].capitalize()
+    return [(a, b, spelled(a, v) if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #da9e7df2
 _NO_NAMES = frozenset(w for w in TIMES) | {"i", "mr", "mrs", "ms", "dr", "tv", "god"}
@@ -726,13 +733,13 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
                  and re.search(r"[A-Z]\w* $", text[:a]))
         known = not {*m.words[i:j + 1]} & _CLOSED_WORDS
         # *in Horfield, Bristol*
-        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]):
+        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]| [/–-] ", text[b:]):
             continue
         # *an Asian market*
         if (after.tag == "N" and before.tag in tuple("DPA") and before.word != "that"
-            and m.at(j + 2).tag != "Q" and not (before.tag == "A" and after.word in FORM_OF)):
+            and m.at(j + 2).tag != "Q" and after.word not in FORM_OF):
             spots.append((a, b, ""))
-        elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N"
+        elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N" and m.at(i - 2).word not in FORM_OF
               and (after.tag in ("", ".", ",") or after.word in _WHEN)):
             spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
     return spots
@@ -750,7 +757,7 @@ def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spar
              tasks: tuple = EDIT_TASKS) -> None:
     def function(case, level, generator):
         m = marked(case.text)
-        joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-"}
+        joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-\"“”"}
         named = lambda i: 0 < m.spans[i][0] and case.text[m.spans[i][0]].isupper() and not case.text.isupper()
         free = lambda i: spare(m, i) and not (kind == "less" and (_is_denied(m, i) or named(i)))
         alone = [(*s, "") for i, (s, t) in enumerate(zip(m.spans, m.tags))
@@ -794,7 +801,8 @@ _HEADS = word_set("why closer side top end back front stop line set piece part k
 _ING_NOUNS = word_set("building painting ceiling railing clothing drawing ring "
                       "king wing string spring")
 
-_NO_MODIFIERS = word_set("fellow mac decker second third million thousand group couple step reason")
+_NO_MODIFIERS = word_set("first last fellow billion dozen mac decker second third million thousand group couple "
+                         "step reason")
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     word, before, (head, tag), net = m.words[i], m.before(i), m.after(i), wordnet()
@@ -802,6 +810,7 @@ def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     # *a high school student*
     if before.tag == "A" and net.synsets(f"{before.word}_{word}", "n"): return False
     if head.endswith("ing") and head not in _ING_NOUNS or word in _NO_MODIFIERS: return False
+    if head in MODALS or head in ("can", "put"): return False
     # *as the iceberg melts*
     if not net.synsets(noun_lemma(head), "n") or word.endswith("est") or head in TIMES: return False
     if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
@@ -815,7 +824,7 @@ _remover("noun-removed", "major", "nouns before other nouns left out", "N", "les
 # %% ../../nbs/edits/50_word_edits.ipynb #1588c336
 _NEEDED = word_set("same other next many several few various more most less last first only own such main "
                    "single double half whole "
-                   "different similar close up down full worth alone fewer used")
+                   "different similar close up down full worth alone fewer used due")
 
 _COMPARING = word_set("year years most more less least as so too")
 _MUCH = word_set("very really quite extremely incredibly highly")
@@ -831,7 +840,9 @@ def _spare_modifier(m: Marked, i: int) -> bool:
         return (word in _MUCH and after.tag == "A" or word.endswith("ly") and word not in _DOUBT
                 and after.tag in tuple("VGE"))
     verbal = "E" in word_tags(word) and before.tag not in tuple("DPI") # *many used spears*
-    if verbal or word.split("-")[0] in NUMBER_NAMES: return False
+    share = {"most", "many", "few", "half", "one"} & {*m.words[max(i - 4, 0):i]} # *many of the new houses*
+    best = word.endswith("est") and "the" in m.words[max(i - 2, 0):i]
+    if verbal or share or best or word.split("-")[0] in NUMBER_NAMES: return False
     if (word in _NEEDED | _NOT_REALLY or before.word in _COMPARING or before.tag in tuple("RC,AQ")
         or after.tag != "N"):
         return False
@@ -841,8 +852,13 @@ _remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7b4ee408
 def _spare_word(m: Marked, i: int) -> bool:
-    inside = 0 < i < len(m.words) - 1 and m.after(i).word != "most" # headlines begin without
-    return inside and m.words[i] in ("a", "an", "the", "is", "are", "was", "were")
+    inside = 0 < i < len(m.words) - 1 and m.tags[-1] == "." # headlines do without
+    if not inside or m.before(i).tag in ("C", ","): return False
+    if m.words[i] == "the": # *the researchers* may be *researchers*
+        found = re.compile("[AN]*N").match(m.tags, i + 1)
+        last = m.words[found.end() - 1] if found else ""
+        return noun_lemma(last) == last != ""
+    return m.words[i] in ("a", "an", "is", "are", "was", "were")
 
 _remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word,
          _NEWS)
@@ -892,7 +908,8 @@ def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and
     # *a doughnut making factory*
     if after.tag == "G" and (then in tuple("NA") or not lives(before.word)): return False
     # *with a basket on it*
-    if after.tag == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
+    if after.tag == "I" and (m.words[first] == "with"
+                             or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
         return False
     return (after.tag in ("", ".", ",", "I", "G") and after.word not in ("of", "than", "as", "to")
             and after.tag + then != ",N")
@@ -902,7 +919,8 @@ def phrase_removed(case: TextCase, generator: np.random.Generator) -> list[tuple
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
     return [(a, b, new) for a, b, new in found
-            if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
+            if not re.match(r", ?[A-Z]| [/–-] |[\"”]", case.text[b:])
+            and case.text[a - 2:a - 1] not in ("'", "’") and case.text[a - 1] not in "\"“"]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #118870cb
 def _without_subject(case: TextCase, after: str, level: int) -> bool:
@@ -921,6 +939,8 @@ def subject_removed(case: TextCase, level: int, generator: np.random.Generator) 
     return put(case.text, [cut(case.text, 0, found.end() - 1)])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d0e22f03
+_NEVER_LAST = word_set("fact best mr mrs ms dr st")
+
 def _whole_after(m: Marked) -> list[int]: # numbers of words
     "After how many words a text could end: behind a noun phrase that is complete, and not before its verb."
     out = []
@@ -928,6 +948,9 @@ def _whole_after(m: Marked) -> list[int]: # numbers of words
         start = m.tags.rfind(".", 0, i) + 1 # of its sentence
         stop = m.tags.find(".", i) % (len(m.tags) + 1)
         finite = [k for k in range(start, stop) if m.tags[k] in "VX"]
+        # *the right to command*, *the best of Mr.*
+        if m.tags[i - 2] in "TC" or m.words[i - 1] in _NEVER_LAST or len(m.words[i - 1]) < 2:
+            continue
         # behind a whole sentence
         if m.tags[i] == "." and i < len(m.words) - 1 and m.words[i] in ".!?":
             out.append(i)
@@ -941,9 +964,11 @@ def _whole_after(m: Marked) -> list[int]: # numbers of words
             continue
         paired = (m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C"
                   and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i]))
-        half = (finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i)
+        half = (finite and finite[0] >= i or (start or m.tags[i] == "E") and not finite or _is_denied(m, i)
                 or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE)
         noun = word_tags(m.words[i - 1])[0] == "N" and m.words[i] != "having"
+        last = max(m.tags.rfind(mark, start, i) for mark in ",SCL") + 1 # of its clause
+        if m.tags[i] == "E" and not {*"VX"} & {*m.tags[last:i]}: continue # *and America cheered*
         if noun and not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
     return out
 
@@ -958,10 +983,12 @@ def omission(case: TextCase, level: int, generator: np.random.Generator) -> str 
     m = marked(case.text)
     count = len(_plain_words(case.text))
     left = lambda i: 1 - len(_plain_words(case.text[:m.spans[i - 1][1]]))/count
-    ends = [i for i in _whole_after(m) if not re.match(r"['’\"”]|\.\d", case.text[m.spans[i - 1][1]:])]
+    ends = [i for i in _whole_after(m) if not re.match(r"['’\"”]|\.\w", case.text[m.spans[i - 1][1]:])]
     end = min(ends, key=lambda i: abs(left(i) - _OMITTED*level), default=0)
-    if not end or abs(left(end) - _OMITTED*level) > _ABOUT or case.text.count('"') % 2: return None
-    return case.text[:m.spans[end - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
+    kept = case.text[:m.spans[end - 1][1] if end else 0]
+    quoted = len(re.findall(r"[\"“”]|\B'|'\B", kept)) % 2 # what is left out closes a quotation
+    if not end or abs(left(end) - _OMITTED*level) > _ABOUT or quoted: return None
+    return kept + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #35934206
 def _nouns(text: str) -> set[str]:
@@ -969,7 +996,7 @@ def _nouns(text: str) -> set[str]:
 
 def appended(text: str, more: str) -> str:
     "A text that goes on before its last mark."
-    end = re.search(r"(?:[.!?][\"'”’]?|[\s.!?])*$", text).start()
+    end = re.search(r"(?:[.!?] ?[\"'”’]?|[\s.!?])*$", text).start()
     return text[:end] + more + text[end:]
 
 def _new_nouns(case: TextCase, after: str, level: int) -> bool:

@@ -26,7 +26,7 @@ from .colors import chosen_kinds
 from .world_sentences import swapped
 from .word_lists import (ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF,
                                                 NAMES)
-from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
+from .word_lists import NUMBER_WORDS, OPPOSITES, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of, word_set
 from .word_edits import (EDIT_TASKS, PHRASE, SLOPES, Marked, TextCase, added_only, around,
                                            classed_names, cut, differences)
@@ -174,7 +174,7 @@ def repetition(case: TextCase, generator: np.random.Generator) -> list[tuple[int
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
 # verbs that say what is, not what happens
-_STATES_OF = word_set("want need know like love hate remember include require agree disagree")
+_STATES_OF = word_set("want need know like remember include require agree disagree")
 
 _MAY = word_set("can could will would may might must should do does did not t let makes make")
 
@@ -238,8 +238,8 @@ def question(case: TextCase, level: int, generator: np.random.Generator) -> str 
 # %% ../../nbs/edits/60_word_families.ipynb #c7fadccc
 _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 
-_PARTS = word_set("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
-                  "shoulders feet legs side top front middle end way air")
+_PARTS = word_set("neck stomach wheel back face head hand hands arm arms leg foot eye mouth nose tongue hair "
+                  "backs shoulder shoulders feet legs side top front middle end way air")
 
 def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they do not stand for
     m = marked(text)
@@ -457,7 +457,8 @@ def attributes_swapped(case: TextCase, level: int, generator: np.random.Generato
              if m.before(k).tag not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
     def alike(i: int, j: int) -> bool: # two adjectives of one sort, of two nouns
         one_sort = _sort_of(m, i) == _sort_of(m, j) != ""
-        apart = m.words[i] != m.words[j] and m.words[j] not in ALIKE.get(m.words[i], ())
+        poles = _sort_of(m, i) != "size" or m.words[j] in OPPOSITES["A"].get(m.words[i], ())
+        apart = m.words[i] != m.words[j] and poles
         return one_sort and apart and m.words[i + 1] != m.words[j + 1]
     both = [(i, j) for i in pairs for j in pairs if i < j and alike(i, j)]
     chosen = draw_places(both, 1, generator)
@@ -720,6 +721,7 @@ table_edit("predicate-replaced", "critical", "verbs replaced by others that may 
 _SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
 
 def _says_when(m: Marked, i: int) -> bool:
+    if m.before(i).word == "last" and m.words[i] in ("night", "evening"): return False # *last morning*
     return m.words[i] not in _SELDOM_TIMES and m.before(i).word != "at"
 
 def _other_times(word: str) -> tuple[str, ...]: # no night for an evening
@@ -775,7 +777,7 @@ def circumstances(text: str,
 
 # %% ../../nbs/edits/60_word_families.ipynb #f99ca8e9
 _LISTED = {"span": ("two days", "three weeks", "six months", "nine years"),
-           "year": ("1968", "1987", "2003", "2031")}
+           "year": ("1968", "1987", "2003", "2011")}
 
 def _circumstance_proof(source: bool): # whether the new ones must be in the source
     def proof(case: TextCase, after: str, level: int) -> bool:
@@ -798,10 +800,11 @@ def _other_circumstances(case: TextCase, generator: np.random.Generator,
     for a, b, kind, what in circumstances(case.text):
         options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)
                    and (what not in TIMES or w in _other_times(what))]
-        if not options: continue
+        bare = kind in ("building", "room") and not re.search(r" (?:the|an?|last|next) ", case.text[a:b])
+        if not options or bare: continue # *in hospital*
         new = options[int(generator.random() * len(options))]
         article = "an" if new[0] in "aeiou" else "a"
-        head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b][:len(case.text[a:b]) - len(what)])
+        head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b - len(what)])
         spelled = new.capitalize() if kind in ("day", "month", "town", "country") else new
         spots.append((a, b, head + spelled))
     return spots

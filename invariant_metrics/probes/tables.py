@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['MATCHED', 'NO_PARTNER', 'NOT_APPLICABLE', 'UNMATCHED', 'TOLD', 'TOLD_BY_WORDS', 'SENTINELS', 'ORACLE', 'VIEWS',
-           'VIEW_NAMES', 'LEAST_ITEMS', 'OTHER', 'ledger_table', 'check_families', 'check_used', 'most_used',
-           'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'share_of_items',
+           'VIEW_NAMES', 'LEAST_ITEMS', 'OTHER', 'is_told_by_words', 'ledger_table', 'check_families', 'check_used',
+           'most_used', 'check_metric_names', 'ViewComparison', 'rounded_wins', 'mean_where_known', 'share_of_items',
            'share_of_tiles', 'share_of_sets', 'auc_rows', 'dose_rows', 'trend_of_items', 'trend_of_sets', 'excess_rows',
            'interval_verdict', 'family_kinds', 'valid_kinds', 'rows_of_kind', 'kind_verdicts', 'count_kinds',
            'reliable_metrics', 'ProbeSummary', 'summarize_probe']
