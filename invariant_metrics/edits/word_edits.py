@@ -6,9 +6,9 @@
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'SLOPES', 'PHRASE', 'TextCase', 'Edited', 'WordEdit',
            'word_edit', 'TaggedWord', 'Marked', 'marked', 'put_exactly', 'put', 'flat', 'differences', 'by_table',
            'within', 'added_only', 'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange',
-           'table_edit', 'lives', 'gender_changed', 'negations', 'negation', 'numbers_of_text', 'around',
-           'number_changed', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'entity_removed',
-           'names_one_thing', 'stretches', 'cut', 'verb_before', 'phrase_removed', 'subject_removed', 'omission',
+           'table_edit', 'names_one_thing', 'verb_before', 'lives', 'gender_changed', 'negations', 'negation',
+           'numbers_of_text', 'around', 'number_changed', 'number_as_word', 'names_of_text', 'classed_names',
+           'entity_replaced', 'entity_removed', 'stretches', 'cut', 'phrase_removed', 'subject_removed', 'omission',
            'appended', 'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_word_edits.ipynb #8ef468e6
@@ -293,6 +293,29 @@ def table_edit(name: str, severity: str, strength: str, table: Callable, kind: s
     function.__qualname__ = f"table_edit.{name}"
     word_edit(name, severity, strength, by_table(table), kind, tasks=tasks)(function)
 
+# %% ../../nbs/edits/50_word_edits.ipynb #a1c0e102
+@lru_cache(2**14)
+def names_one_thing(first: str, second: str) -> bool: # *hot dog*
+    "Whether two words name a thing that is no kind of the second, by WordNet and by the list of compounds."
+    if (first, second) in COMPOUNDS: return True
+    net, base = wordnet(), noun_lemma(second)
+    kinds = net.synsets(f"{first}_{base}", "n")
+    usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
+    return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
+
+# %% ../../nbs/edits/50_word_edits.ipynb #a1c0e104
+# t: of *isn't*
+_DENIALS = word_set("not no never nobody nothing none neither nor without hardly barely t cannot all every "
+                    "each any only if whether")
+
+def _is_denied(m: Marked, i: int) -> bool:
+    "Whether the sentence has a negation or an *every* before a word: what says less there says more."
+    return bool(_DENIALS & {*m.words[m.tags.rfind(".", 0, i) + 1:i]})
+
+def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
+    "The nearest verb before a word."
+    return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
+
 # %% ../../nbs/edits/50_word_edits.ipynb #ed0cd9fe
 SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
                   "stairway ladder ramp cliff incline")
@@ -411,14 +434,6 @@ table_edit("pronoun-changed", "critical", "pronouns of another person or number"
 # %% ../../nbs/edits/50_word_edits.ipynb #0faf1bee
 # kinds whose name does not stand well in place of a thing
 _VAGUE = word_set("landscape landscapes sport sports dish dishes")
-
-# t: of *isn't*
-_DENIALS = word_set("not no never nobody nothing none neither nor without hardly barely t cannot all every "
-                    "each any only if whether")
-
-def _is_denied(m: Marked, i: int) -> bool:
-    "Whether the sentence has a negation or an *every* before a word: what says less there says more."
-    return bool(_DENIALS & {*m.words[m.tags.rfind(".", 0, i) + 1:i]})
 
 def _nameable(m: Marked, i: int) -> bool: # by its kind
     if _is_denied(m, i): return False
@@ -783,15 +798,6 @@ _remover("verb-removed", "major", "verbs of place left out: sitting, standing, l
          _spare_verb)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #78612249
-@lru_cache(2**14)
-def names_one_thing(first: str, second: str) -> bool: # *hot dog*
-    "Whether two words name a thing that is no kind of the second, by WordNet and by the list of compounds."
-    if (first, second) in COMPOUNDS: return True
-    net, base = wordnet(), noun_lemma(second)
-    kinds = net.synsets(f"{first}_{base}", "n")
-    usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
-    return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
-
 _NOT_REALLY = word_set("fake toy artificial stuffed former mock model imaginary virtual false future "
                        "plastic rubber paper chocolate cartoon attempted alleged planned proposed potential "
                        "possible supposed suspected failed hopeful prospective")
@@ -889,10 +895,6 @@ _ADDING = word_set("in on at with near by under behind beside inside outside alo
     "in front of", "on top of", "close to", "along with", "in the middle of"}
 # verbs whose object goes somewhere
 _TAKES_PLACE = word_set("put place set lay keep leave hang stick rest hold have cover fill turn")
-
-def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
-    "The nearest verb before a word."
-    return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
 
 def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
     before, after, then = m.before(first), m.after(last), m.at(last + 2).tag
