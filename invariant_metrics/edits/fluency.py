@@ -120,7 +120,7 @@ def _fluency_auc(base: np.ndarray,     # (n,) scores of the bases
     return FormAuc(value, max(low, 0.0), min(high, 1.0), len(win))
 
 # %% ../../nbs/edits/90_fluency.ipynb #a1c0d902
-_PENALTY, _PASSES = 1.0, 12
+_PENALTY, _PASSES = 1.0, 40
 _MOST_PAIRS, _FEWEST_PAIRS = 150, 10
 
 def _bags(texts: Sequence[str]) -> csr_matrix: # (n, features) 0 or 1

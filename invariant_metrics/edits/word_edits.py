@@ -264,7 +264,7 @@ _SHORT = 4 # letters of an abbreviation
 # the US is not us, Apple no fruit, and Great Britain not terrible
 def _names_something(text: str, start: int, stop: int) -> bool:
     word, begins = text[start:stop], not re.search(r"[\w,;)]\s*$", text[:start])
-    if text.isupper() or not word[0].isupper(): return False
+    if text.isupper() or not word[0].isupper() or word.lower() in TIMES: return False
     if word.isupper(): return 1 < len(word) <= _SHORT
     return not begins or bool(re.match(r" [A-Z]", text[stop:]))
 

@@ -718,7 +718,8 @@ table_edit("predicate-replaced", "critical", "verbs replaced by others that may 
            _other_verbs, tasks=_SUMMARIES, where=lambda m, i: _object_of(m, i) != "", fit=_done_to_it)
 
 # %% ../../nbs/edits/60_word_families.ipynb #25a54903
-_SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
+_SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today",
+                 "yesterday", "tomorrow") # *as was reported tomorrow*
 
 def _says_when(m: Marked, i: int) -> bool:
     if m.before(i).word == "last" and m.words[i] in ("night", "evening"): return False # *last morning*

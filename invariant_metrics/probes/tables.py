@@ -309,7 +309,8 @@ def kind_verdicts(found) -> pd.DataFrame: # of a probe's frames profile, auc and
     rest = rest[[pair not in known for pair in zip(rest["source"], rest["view"])]]
     rows = pd.concat([f for f in (whole, rest) if len(f)] or [whole], ignore_index=True)
     told = {*_families_told(found.ledger).itertuples(index=False, name=None)}
-    rows = rows[[pair not in told for pair in zip(rows["source"], rows["family"])]].reset_index(drop=True)
+    stays = [pair not in told for pair in zip(rows["source"], rows["family"])]
+    rows = rows[np.array(stays, bool)].reset_index(drop=True)
     kinds = rows["family"].map(family_kinds(found.ledger)).fillna("violation")
     rows.insert(2, "kind", kinds)
     rows = rows[rows["kind"] != "valid"].reset_index(drop=True)
@@ -407,10 +408,10 @@ def _constant(verdicts: pd.DataFrame) -> str:
     if np.allclose(held, 0.5, atol=1e-9, rtol=0): return "constant cannot tell, as it must (½ everywhere)"
     return "constant is not at ½ everywhere: this probe is broken, do not read on"
 
-def _told_lines(ledger: pd.DataFrame, # of one source
+def _told_lines(ledger: pd.DataFrame, source: str,
                ) -> list[tuple[str, str]]: # what, sentence; nothing where no family is left out
     "Which families are left out of the counts, for their words alone tell them."
-    names = list(_families_told(ledger)["family"]) if len(_families_told(ledger)) else []
+    names = [family for own, family in _families_told(ledger).itertuples(index=False) if own == source]
     if not names: return []
     return [("Told by their words alone:", f"{join_names(names)} (a model that sees the edited text and no "
              f"right answer has an AUC of {TOLD_BY_WORDS:g} or more); they stand in the tables and are not "
@@ -475,7 +476,7 @@ def summarize_probe(found,          # a ProbeResult
         wrong, bad = (frame[frame["kind"] == "violation"] for frame in (some, of))
         views = [v for v in ("paired", "item", "set") if v in set(bad["view"])]
         lines = [line for v in views for line in _trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
-        own = found.ledger[found.ledger["source"] == source]
-        sentences[source] = [*lines, *_blind_spots(wrong, leave), *_axis_lines(of), *_told_lines(own),
+        sentences[source] = [*lines, *_blind_spots(wrong, leave), *_axis_lines(of),
+                             *_told_lines(found.ledger, source),
                              *_sentinel_lines(bad, wrong), _rule_line(of, some)]
     return ProbeSummary(verdicts, counts, sentences)
