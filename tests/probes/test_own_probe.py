@@ -294,5 +294,5 @@ def test_the_ledger_says_what_words_alone_tell_and_all_counts_it():
                                       progress=False, **options).ledger.set_index("family")
     headline, every = ask(), ask(all_families=True)
     assert headline.loc["negation", "told_by_words"] > TOLD_BY_WORDS > headline.loc["color-replaced", "told_by_words"]
-    assert headline["counted"].to_dict() == {"negation": False, "color-replaced": True, "misspelling": True} and every["counted"].all()
+    assert headline.loc[["negation", "color-replaced", "misspelling"], "counted"].to_list() == [False, True, True] and every["counted"].all()
     assert every["told_by_words"].equals(headline["told_by_words"])
