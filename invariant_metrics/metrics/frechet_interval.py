@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['DIRECTIONS', 'Influences', 'frechet_influence', 'Split', 'split_sets', 'Parts', 'halved_rows', 'small_sample_note',
-           'frechet_estimate', 'fd_parts', 'fd', 'fd_inf']
+           'frechet_estimate', 'fd_parts', 'fd', 'fd_untrained', 'fd_inf']
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #351d0902
 from collections.abc import Sequence
@@ -527,6 +527,14 @@ def fd_parts(name: str, rows: dict, parts: dict, **more) -> dict:
 def fd(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
     "The Fréchet distance with any encoder and layer."
     return fd_parts("fd", *encoder_rows(encoder, layer, device, **options))
+
+# %% ../../nbs/metrics/040_frechet_interval.ipynb #ab3994b7
+@metric_factory("fd-untrained", "set", higher_is_better=False, inputs="images", weights="none: random ones",
+                measures="the same on an untrained network: the control for fd", range="[0, ∞)",
+                cite="Dowson and Landau 1982; Heusel et al. 2017")
+def fd_untrained(encoder: str = "embedded", layer: str | None = None, device: str = "cpu", **options) -> dict:
+    "The Fréchet distance with an encoder that was never trained."
+    return fd_parts("fd-untrained", *encoder_rows(encoder, layer, device, untrained=True, **options))
 
 # %% ../../nbs/metrics/040_frechet_interval.ipynb #818f98c8
 @metric_factory("fd-inf", "set", higher_is_better=False, inputs="images", weights="the encoder's",
