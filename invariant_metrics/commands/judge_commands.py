@@ -98,8 +98,8 @@ def _payload(found, *frames: str, **more) -> dict: # what was found, for program
          "invariant-metrics probe encoder dinov2-large --scale quick", argument="name", hide="encoder")
 def _probe_encoder_command(
     call, target, confidence,
-    # the encoder: a name of an encoder of pictures, untrained, a name of weights, or a folder or file of your
-    # own weights
+    # the encoder: a name of an encoder of pictures, timm:NAME, torchvision:NAME, an .onnx or .tflite file,
+    # package.module:factory, untrained, a name of weights, or a folder or file of your own weights
     name: str,
 ):
     "Does an encoder respond to another color or to a misplaced one, and what will distances on it notice?"
