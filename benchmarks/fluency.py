@@ -45,7 +45,7 @@ def fluency_table(names: Sequence[str], cases: Sequence[TextCase], judge: FormJu
     Families of form and the ends of the scale are not matched; `others` are judges that do not choose, such as one fit on other data."""
     bases, clusters, rows = [c.text for c in cases], np.arange(len(cases)), []
     for name in names:
-        kind = word_edits[name].kind_in(task)
+        kind = word_edits[name].kind
         foils = kind != "form" and name not in ENDS_OF_SCALE
         made = draw_candidates(name, cases, range(len(cases)), 1, lambda i: rng(0, "foil", name, i, 0), _DRAWS if foils else 1, 0)
         found = match_candidates(name, made, [c.text for c in cases], judge, TOLERANCE)

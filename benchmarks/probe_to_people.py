@@ -25,6 +25,7 @@ from invariant_metrics.core import InputError, Signature, few_threads, rng, unkn
 from invariant_metrics.data.judgment_tables import Judgments
 from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.edits.colors import AXES
+from invariant_metrics.edits.word_edits import word_edits
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.encoders.text_encoder import RememberingEncoder, bert
 from invariant_metrics.files import atomic_write
@@ -32,10 +33,11 @@ from invariant_metrics.metrics.metric import Metric, TextMetric, get_metric
 from invariant_metrics.metrics.cider import document_frequencies
 from invariant_metrics.metrics.violation import paraphrase_from_memory
 from invariant_metrics.people.agreement import agreement
+from invariant_metrics.people.edit_sheets import _told
 from invariant_metrics.people.judged_scores import judge_scores
 from invariant_metrics.people.metric_scores import MetricScores, score_outputs
 from invariant_metrics.probes.own_texts import _OwnItem, _deal_references, edit_items
-from invariant_metrics.probes.tables import MATCHED
+from invariant_metrics.probes.tables import MATCHED, is_told_by_words
 from invariant_metrics.probes.worlds import EditedTexts, _as_references, text_sentinels
 from invariant_metrics.stats import auc, student_interval
 
@@ -390,11 +392,17 @@ def profiles(items: list[_OwnItem], bank, task: str, names: list[str]) -> pd.Dat
     return edit_profile(replace(texts, groups=groups, source=None).scored(bank), bank)
 
 
+def headline_families(task: str) -> list[str]: # on the axes that are averaged, and not told by their words alone
+    told = _told(task)
+    kept = [n for n in edits_of(task, ("violation", "less", "form", "valid")) if n not in TOO_PLAIN]
+    return [n for n in kept if not is_told_by_words(word_edits[n].kind, float(told.get(n, "nan")))]
+
+
 def measure_parts(name: str, data: Path, again: bool, only_agreement: bool) -> None:
     file, options, task, judged_items, edited_items, group = COLLECTIONS[name]
     judged = some_of(load_judgments(data/file, **options), judged_items)
     items, bank = items_of(judged, edited_items), None
-    names = NO_ENGLISH if name == "TED en-de" else [n for n in edits_of(task) if n not in TOO_PLAIN]
+    names = NO_ENGLISH if name == "TED en-de" else headline_families(task)
     def with_bank():
         nonlocal bank
         bank = bank or bank_of(judged, items, task)

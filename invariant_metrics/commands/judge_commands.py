@@ -21,7 +21,9 @@ from ..experiments.command import command, parse_names
 # %% ../../nbs/commands/20_judge_commands.ipynb #5a5b40fb
 _COUNTED = {"violation": "kinds of violation that a metric notices, or prefers to what is right",
             "less": "kinds that say less and nothing false: marked down, or preferred to what says all",
-            "form": "kinds that say it worse: marked down, or preferred to what says it well"}
+            "form": "kinds that say it worse: marked down, or preferred to what says it well",
+            "unsupported": "kinds that add what nothing supports: marked down, or preferred to what does not",
+            "implausible": "kinds that nobody would say: marked down, or preferred to what is right"}
 
 def _probe_tables(summary) -> list[ResultTable]: # summary: of `summarize_probe`
     from invariant_metrics.probes.tables import VIEW_NAMES

@@ -85,9 +85,12 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
     return image.movedim(-1, 1).clamp(0, 1)
 
 # %% ../../nbs/edits/00_colors.ipynb #3f238f7f
-# false; true but less said; said worse with its meaning kept; another right answer
-EDIT_KINDS = ("violation", "less", "form", "valid")
-AXES = {"violation": "precision", "less": "completeness", "form": "form"} # what suffers under each kind
+# false; true but less said; said worse with its meaning kept; said without grounds, false or not; false, and
+# nobody would say it; another right answer
+EDIT_KINDS = ("violation", "less", "form", "unsupported", "implausible", "valid")
+# what suffers under each kind; no two kinds are ever averaged
+AXES = {"violation": "precision", "less": "completeness", "form": "form", "unsupported": "support",
+        "implausible": "plausibility"}
 
 def chosen_kinds(kind: str | Iterable[str] | None = None, # one kind or several; None for all
                 ) -> tuple[str, ...]:

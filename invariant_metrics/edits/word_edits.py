@@ -6,16 +6,16 @@
 __all__ = ['EDIT_LEVELS', 'EDIT_TASKS', 'SEVERITIES', 'word_edits', 'SLOPES', 'PHRASE', 'TextCase', 'Edited', 'WordEdit',
            'word_edit', 'TaggedWord', 'Marked', 'marked', 'put_exactly', 'put', 'flat', 'differences', 'by_table',
            'within', 'added_only', 'moved_only', 'unsaid', 'draw_places', 'spot_edit', 'places', 'exchange',
-           'table_edit', 'lives', 'gender_changed', 'negations', 'negation', 'numbers_of_text', 'around',
-           'number_changed', 'number_as_word', 'names_of_text', 'classed_names', 'entity_replaced', 'entity_removed',
-           'names_one_thing', 'stretches', 'cut', 'verb_before', 'phrase_removed', 'subject_removed', 'omission',
-           'appended', 'with_things', 'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
+           'table_edit', 'names_one_thing', 'verb_before', 'lives', 'gender_changed', 'negations', 'negation',
+           'numbers_of_text', 'around', 'number_changed', 'number_as_word', 'names_of_text', 'classed_names',
+           'entity_replaced', 'entity_removed', 'stretches', 'cut', 'phrase_removed', 'subject_removed', 'omission',
+           'appended', 'addition', 'hallucinated_detail', 'unrelated_text', 'empty', 'reference_itself']
 
 # %% ../../nbs/edits/50_word_edits.ipynb #8ef468e6
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple
@@ -29,7 +29,7 @@ from ..invariants.caption_words import (GERUND_MODIFIERS, GERUND_NOUNS, PERSONS 
 from ..invariants.caption_words import words_of
 from .colors import chosen_kinds
 from .word_lists import (ALIKE, COMPOUNDS, COUNTRIES, DETAILS, ENGLISH_NAMES, FORM_OF,
-                                                GENDERS, GERMAN, MODALS)
+                                                GENDERS, GERMAN, MODALS, WEAKER_MODALS)
 from .word_lists import NAME_CLASS, NAMES, NUMBER_NAMES
 from .word_lists import NUMBER_WORDS, OPPOSITES, PERSONS, SYNONYMS, TIMES, UNITS
 from .word_lists import VERB_FORMS, kind_name, word_set
@@ -62,13 +62,11 @@ class WordEdit:
     severity: str          # one of SEVERITIES
     strength: str          # what the level counts
     steps: int = 5         # the highest level
-    tasks: tuple[str, ...] = EDIT_TASKS
-    # task -> its kind there, where that is another
-    elsewhere: Mapping[str, str] = field(default_factory=dict, hash=False)
+    tasks: tuple[str, ...] = EDIT_TASKS # where its edits read well
 
     # known by its function, so that a notebook's own definition can stand in for its module's
     def __post_init__(self):
-        chosen_kinds((self.kind, *self.elsewhere.values()))
+        chosen_kinds(self.kind)
         for key in ("__module__", "__qualname__"): object.__setattr__(self, key, getattr(self.function, key))
 
     def __call__(self, case: TextCase, level: int, generator: np.random.Generator) -> Edited | None:
@@ -76,10 +74,6 @@ class WordEdit:
         text = self.function(case, level, generator)
         if text is None or text == case.text: return None
         return Edited(text, bool(self.proof(case, text, level)))
-
-    def kind_in(self, task: str) -> str: # one of `colors.EDIT_KINDS`
-        "What the edit is in texts of a task."
-        return self.elsewhere.get(task, self.kind)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #2b6a4c14
 word_edits = Registry("edit of texts", group="invariant_metrics.word_edits")
@@ -265,10 +259,19 @@ def places(case: TextCase, table: Callable, # (word, tag) -> options
     return out
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7b302938
+_SHORT = 4 # letters of an abbreviation
+
+# the US is not us, Apple no fruit, and Great Britain not terrible
+def _names_something(text: str, start: int, stop: int) -> bool:
+    word, begins = text[start:stop], not re.search(r"[\w,;)]\s*$", text[:start])
+    if text.isupper() or not word[0].isupper() or word.lower() in TIMES: return False
+    if word.isupper(): return 1 < len(word) <= _SHORT
+    return not begins or bool(re.match(r" [A-Z]", text[stop:]))
+
 def exchange(case: TextCase, level: int, generator: np.random.Generator, table: Callable,
              **options) -> str | None:
     "A text with as many words exchanged as the level says."
-    found = places(case, table, **options)
+    found = [place for place in places(case, table, **options) if not _names_something(case.text, *place[:2])]
     shares = generator.random(len(found))
     drawn = [(a, b, words[int(share * len(words))]) for (a, b, words), share in zip(found, shares)]
     spots = draw_places(drawn, level, generator)
@@ -278,17 +281,40 @@ def exchange(case: TextCase, level: int, generator: np.random.Generator, table: 
 def _by_tag(tables: dict) -> Callable: # tag -> word -> options
     "A table that minds the part of speech; participles are read as verbs, then as adjectives."
     def table(word: str, tag: str) -> tuple[str, ...]:
-        read_as = {"G": "V", "E": "VA", "T": "I", "C": "S"}.get(tag, tag)
+        read_as = {"G": "V", "E": "EA", "T": "I", "C": "S"}.get(tag, tag)
         return next((tables[t][word] for t in read_as if word in tables.get(t, ())), ())
     return table
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7a9e5170
 def table_edit(name: str, severity: str, strength: str, table: Callable, kind: str = "violation",
-               tasks: tuple = EDIT_TASKS, elsewhere: Mapping = {}, **options) -> None:
+               tasks: tuple = EDIT_TASKS, **options) -> None:
     "Registers the exchange of words by a table."
     def function(case, level, generator): return exchange(case, level, generator, table, **options)
     function.__qualname__ = f"table_edit.{name}"
-    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks, elsewhere=elsewhere)(function)
+    word_edit(name, severity, strength, by_table(table), kind, tasks=tasks)(function)
+
+# %% ../../nbs/edits/50_word_edits.ipynb #a1c0e102
+@lru_cache(2**14)
+def names_one_thing(first: str, second: str) -> bool: # *hot dog*
+    "Whether two words name a thing that is no kind of the second, by WordNet and by the list of compounds."
+    if (first, second) in COMPOUNDS: return True
+    net, base = wordnet(), noun_lemma(second)
+    kinds = net.synsets(f"{first}_{base}", "n")
+    usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
+    return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
+
+# %% ../../nbs/edits/50_word_edits.ipynb #a1c0e104
+# t: of *isn't*
+_DENIALS = word_set("not no never nobody nothing none neither nor without hardly barely t cannot all every "
+                    "each any only if whether")
+
+def _is_denied(m: Marked, i: int) -> bool:
+    "Whether the sentence has a negation or an *every* before a word: what says less there says more."
+    return bool(_DENIALS & {*m.words[m.tags.rfind(".", 0, i) + 1:i]})
+
+def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
+    "The nearest verb before a word."
+    return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ed0cd9fe
 SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountainside stairs steps staircase "
@@ -297,6 +323,8 @@ SLOPES = word_set("hill hills hillside slope slopes mountain mountains mountains
 _FALLING = frozenset(form for base in ("fall", "rise") for form in VERB_FORMS[base])
 _WHERE_TO = word_set("down off from into to over asleep behind apart out")
 _POSTURES = frozenset(form for base in ("sit", "stand") for form in VERB_FORMS[base])
+_MOTIONS = word_set("walk go run come jump get fly drive ride step climb dive swim move")
+_HELPED = word_set("is are was were be been being has have had having am gets got")
 
 @lru_cache(2**14)
 def lives(noun: str) -> bool: # in any number
@@ -306,8 +334,9 @@ def lives(noun: str) -> bool: # in any number
 @lru_cache(2**12)
 def _sits(noun: str) -> bool: # and stands, and the two can be told from each other
     net = wordnet()
-    birds = (net.synsets(noun_lemma(noun), "n")[:1] or [""])[0]
-    return lives(noun) and not (birds and "bird.n.01" in net.ancestors(birds))
+    above = {top for sense in net.synsets(noun_lemma(noun), "n")[:1] for top in net.ancestors(sense)}
+    alive = {"person.n.01", "animal.n.01"} & above or noun_lemma(noun) in PEOPLE
+    return bool(alive) and "bird.n.01" not in above # a computer was a person once
 
 def _noun_before(m: Marked, i: int) -> str:
     "The nearest noun before a word, or nothing."
@@ -319,9 +348,25 @@ def _opposable(m: Marked, i: int) -> bool: # where the opposite says something e
     # a sign that stands may as well be said to sit, and so may a bird
     if word in _POSTURES: return _sits(_noun_before(m, i))
     if word in _FALLING and after in _WHERE_TO: return False
-    if word == "with": return before.tag == "N"
-    if word in ("light", "right"): return False # of many senses
-    return (word, after) not in COMPOUNDS and (before.word, word) not in COMPOUNDS
+    if word in ("into", "out of", "toward", "towards", "away from"): return verb_before(m, i) in _MOTIONS
+    if word in ("before", "after"): return m.after(i).tag in tuple("DPNMW") and before.tag not in tuple("VGE")
+    if word in ("light", "right", "including"): return False # of many senses
+    if m.tags[i] == "R" and _is_denied(m, i - 1): return False # *not always*
+    if (word, after) in COMPOUNDS or (before.word, word) in COMPOUNDS: return False
+    return _stands_for_itself(m, i)
+
+# in its place: no *lap top*, no *North Sea*, no *was caught*, no *as good as*
+def _stands_for_itself(m: Marked, i: int) -> bool:
+    (word, tag), before, after = m.at(i), m.before(i), m.after(i)
+    if tag == "N": return "N" not in (before.tag, after.tag) and before.tag in tuple("DP")
+    if tag == "A":
+        if before.word in ("as", "so", "how", "too") or after.word in ("and", "or", "than", "as", "variety"):
+            return False
+        if word in ("first", "last") and after.word in {*TIMES, "year", "month", "week", "time"}: return False
+        return after.tag == "N" and not names_one_thing(word, after.word) or before.tag == "X"
+    if tag == "D": return before.tag not in tuple("DPA") # *the next few years*
+    if tag == "V": return before.word not in _HELPED and after.tag in tuple("DPNAM.")
+    return tag not in "GE" or after.tag in tuple("DPNAM.") or word in _POSTURES
 
 # what lives is young, and what does not is new
 def _of_its_age(m: Marked, i: int, others: Sequence[str]) -> Sequence[str]:
@@ -346,7 +391,7 @@ table_edit("code-mixing", "critical", "words in German", lambda w, t: (GERMAN[w]
 def _measured(m: Marked, i: int) -> bool: # after a number
     word, tag = m.before(i)
     alone = word in ("a", "an") and m.after(i).word in _AFTER_UNITS
-    return alone or tag == "M" or word in ("per", "several", "few")
+    return alone or tag == "M" or word in ("several", "few")
 
 _AFTER_UNITS = word_set("away long high wide tall deep thick from of or and per")
 
@@ -354,35 +399,41 @@ table_edit("unit-changed", "critical", "units replaced without converting the nu
            lambda w, t: UNITS.get(w, ()), where=_measured)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #ae4c9195
-def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none
-    return m.after(i).tag in tuple("VXR")
+_NEWS = ("translation", "summarization") # whose edits need whole sentences about what happened
 
-_WITH_PERSON = ("is", "was", "has", "am", "are", "were", "have", "does", "do")
+def _is_modal(m: Marked, i: int) -> bool: # *a watering can* is none; *must be* is a guess
+    return m.after(i).tag in tuple("VXR") and m.after(i).word not in ("be", "have", "not", "only")
 
-def _person_free(m: Marked, i: int) -> bool: # no verb would have to follow
-    word, tag = m.after(i)
-    if m.before(i).word in ("a", "an"): return False # *a his and hers sink*
-    if m.tags[i] != "W" or not word: return True
-    present = FORM_OF.get(word, ("", 9))[1] in (0, 1) and tag in "VX"
-    return word not in _WITH_PERSON and not present
+table_edit("modal-changed", "critical", "what is possible told as necessary",
+           lambda w, t: MODALS.get(w, ()) if t == "X" else (), "unsupported", tasks=_NEWS, new=False,
+           where=_is_modal)
 
-table_edit("modal-changed", "critical", "modal verbs replaced",
-           lambda w, t: MODALS.get(w, ()) if t == "X" else (), new=False, where=_is_modal)
+def _not_denied(m: Marked, i: int) -> bool: return not _is_denied(m, i) and m.after(i).tag in tuple("VXR")
+
+table_edit("modal-weakened", "major", "what is certain told as possible",
+           lambda w, t: WEAKER_MODALS.get(w, ()) if t == "X" else (), "less", tasks=_NEWS, new=False,
+           where=_not_denied)
+
+_PAST_HELPERS = ("had", "did")
+
+# the verb after it is the same for all persons: *he said*, *it could*
+def _person_free(m: Marked, i: int) -> bool:
+    word, before, after = m.words[i], m.before(i), m.after(i)
+    # *a his and hers sink*, *but if I may*
+    if before.tag == "D" or before.word in ("of", "than") or word == "i" and i: return False
+    if m.tags[i] == "P": return after.word != "own" and after.tag in tuple("NA")
+    if word in ("us", "them", "me", "him", "her") or word.endswith(("self", "selves")):
+        return before.tag in tuple("VGI") and after.tag in tuple("IS.,")
+    if word in ("we", "they"): return after.tag in tuple("VX")
+    return (after.tag in tuple("VX") and (after.word in MODALS or after.word in _PAST_HELPERS
+            or FORM_OF.get(after.word, ("", 0))[1] == 2) and after.word not in ("was", "were"))
 
 table_edit("pronoun-changed", "critical", "pronouns of another person or number", _by_tag(PERSONS), new=False,
-           where=_person_free)
+           where=_person_free, tasks=_NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #0faf1bee
 # kinds whose name does not stand well in place of a thing
 _VAGUE = word_set("landscape landscapes sport sports dish dishes")
-
-# t: of *isn't*
-_DENIALS = word_set("not no never nobody nothing none neither nor without hardly barely t cannot all every "
-                    "each any only if whether")
-
-def _is_denied(m: Marked, i: int) -> bool:
-    "Whether the sentence has a negation or an *every* before a word: what says less there says more."
-    return bool(_DENIALS & {*m.words[m.tags.rfind(".", 0, i) + 1:i]})
 
 def _nameable(m: Marked, i: int) -> bool: # by its kind
     if _is_denied(m, i): return False
@@ -392,55 +443,39 @@ def _nameable(m: Marked, i: int) -> bool: # by its kind
     return alone and kind_name(word) not in _VAGUE
 
 table_edit("hypernym", "major", "nouns replaced by the name of their kind",
-           lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable)
+           lambda w, t: tuple(filter(None, [kind_name(w)])) if t == "N" else (), "less", where=_nameable,
+           tasks=("captioning",))
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3368aaf
-_BE_TENSES = {"is": ("was",), "are": ("were",), "was": ("is",), "were": ("are",), "has": ("had",),
-              "had": ("has",), "am": ("was",)}
-
-def _tense_table(word: str, tag: str) -> tuple[str, ...]:
-    "The same verb in another time."
-    if word in _BE_TENSES and tag in "XV": return _BE_TENSES[word]
+def _future_table(word: str, tag: str) -> tuple[str, ...]:
+    "What happened, told as what will happen."
+    if word in ("was", "were"): return ("will be",) if tag in "XV" else ()
     base, form = FORM_OF.get(word, ("", 0))
-    if tag != "V" or not base or VERB_FORMS[base][0] == VERB_FORMS[base][2]: return ()
-    if form > 2: return ()
-    return (VERB_FORMS[base][1 if form == 2 else 2],)
+    return (f"will {base}",) if base and form == 2 and tag == "V" else ()
 
 # %% ../../nbs/edits/50_word_edits.ipynb #b3d59f61
-_AUXILIARIES = MODALS.keys() | {"to", "not", "do", "does", "did", "have", "has", "had"} # no tense behind them
-_NO_THIRD_PERSON = word_set("i you we they these those people men women children both many several who that "
-                            "which")
+_DATED = re.compile(r"(?i)\b(?:ago|yesterday|last|already|once|then|since|until|when|after|before|past|recently"
+                    r"|previous(?:ly)?|initially|(?:1[5-9]|20)\d\d)\b")
 
-def _is_infinitive(m: Marked, i: int) -> bool: # *will only play*
-    while m.before(i).tag == "R": i -= 1
-    return m.before(i).word in _AUXILIARIES
-
-def _is_third_person(m: Marked, i: int) -> bool: # the subject is one noun or pronoun in the singular
-    while m.before(i).tag == "R": i -= 1
-    word, tag = m.before(i)
-    if not word or word in _NO_THIRD_PERSON: return False
-    if noun_lemma(word) != word or tag not in "NWP": return False
-    while i and m.tags[i - 1] in "NDAP": i -= 1
-    return m.before(i).word != "and" # *she and a friend went*
-
-def _tensed(m: Marked, i: int) -> bool: # no infinitive, no participle that was taken for a verb
+def _is_told(m: Marked, i: int) -> bool: # the only verb of its text, behind its subject, and nothing says when
     word, before = m.words[i], m.before(i)
-    if before.tag in tuple("TXAD") or _is_infinitive(m, i): return False
-    # *if that were so*
-    if word == "were" and before.word in ("i", "he", "she", "it", "that", "this"): return False
-    if before.tag == "V" and word not in _BE_TENSES: return False # *to say thank you*
-    is_past = word in ("was", "had") or FORM_OF.get(word, ("", 0))[1] == 2
-    if is_past and not _is_third_person(m, i): return False
-    alone = sum(tag in "VX" for tag in m.tags) == 1
-    return word in _BE_TENSES or alone or not word.endswith("ed")
+    is_be = word in ("was", "were")
+    if not (is_be or word in FORM_OF): return False
+    base = FORM_OF.get(word, ("be", 0))[0]
+    # *the man found dead*
+    sure = is_be or before.tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
+    subject = before.tag in tuple("NW") and before.word not in ("it", "there") and m.after(i).word != "to"
+    alone = sum(tag in "VXS" for tag in m.tags) == 1 and not {'"', "if"} & {*m.words}
+    return sure and subject and alone and not _DATED.search(" ".join(m.words))
 
-table_edit("tense-changed", "major", "verbs moved to another time", _tense_table, new=False, where=_tensed,
-           elsewhere={"captioning": "form"})
+table_edit("tense-changed", "critical", "what happened told as what will happen", _future_table, new=False,
+           where=_is_told, tasks=_NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #6752f712
 # no part of a name for one thing, and no verb before *to* or another verb
 def _no_compound(m: Marked, i: int) -> bool:
     word, before, after = m.at(i), m.before(i), m.after(i)
+    if word.tag == "I" and after.tag not in tuple("DPNAM"): return False # *close to appearing*
     if (word.word, after.word) in COMPOUNDS or (before.word, word.word) in COMPOUNDS: return False
     if word.tag == "N": return "N" not in (before.tag, after.tag)
     return (word.tag not in "VEG"
@@ -467,11 +502,13 @@ def gender_changed(case: TextCase, level: int, generator: np.random.Generator) -
     every, found = (places(case, _by_tag(GENDERS), new=new) for new in (False, True))
     words = [case.text[a:b].lower() for a, b, _ in every]
     person = any(word in GENDERS["N"] | GENDERS["A"] for word in words)
+    titled = any(_names_something(case.text, a, b) for (a, b, _), word in zip(every, words)
+                 if word not in ("mr", "mrs"))
     animal = any(tag == "N" and lives(word) and noun_lemma(word) not in PEOPLE
                  for word, tag in zip(m.words, m.tags))
     named = any(NAME_CLASS.get(case.text[a:b]) in ("man", "woman") for a, b in m.spans)
-    if not found or len(found) < len(every) or named or animal and not person or not _one_sex(words):
-        return None
+    named = named or titled or animal and not person
+    if not found or len(found) < len(every) or named or not _one_sex(words): return None
     return put(case.text, [(a, b, options[0]) for a, b, options in found])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #a8ea2442
@@ -491,6 +528,18 @@ def _negative_before(text: str, at: int) -> bool: # whether the sentence there h
     stop = re.search(r"[.!?]|$", text[at:]).start() + at
     return bool(_NEGATIVE.search(text[start:stop]))
 
+# *is still not*, *not unable*, and questions: *is the shark*
+_NOT_BEFORE = word_set("also still already just only even always often usually once unable very so too most "
+                       "more likely probably clearly certainly largely now")
+
+def _is_sure_verb(m: Marked, i: int) -> bool: # behind its subject, which agrees, and no participle
+    base, form = FORM_OF[m.words[i]]
+    word, tag = m.before(i)
+    if tag not in tuple("NW") or {"as", "than"} & {*m.words[max(i - 6, 0):i]}: return False
+    plural = noun_lemma(word) != word or word in ("i", "you", "we", "they", "people")
+    if form == 2: return tag == "W" or VERB_FORMS[base][2] != VERB_FORMS[base][3]
+    return plural == (form == 0)
+
 def _negatable(text: str) -> list[tuple[int, int, str]]:
     m, out = marked(text), []
     for i, (word, (start, stop), tag) in enumerate(zip(m.words, m.spans, m.tags)):
@@ -498,12 +547,14 @@ def _negatable(text: str) -> list[tuple[int, int, str]]:
         form = FORM_OF.get(word, ("", 9))
         if word == "not" and before.tag == "X" and before.word in _HELPERS:
             out.append((start, stop, ""))
-        elif _negative_before(text, start): continue
+        elif _negative_before(text, start) or after in _NOT_BEFORE: continue
         elif word in _HELPERS and tag == "X" and after != "not" and text[stop:stop + 1] not in ("'", "’"):
             out.append((start, stop, text[start:stop] + " not"))
-        elif tag == "G" and before.tag == "N" and word not in GERUND_MODIFIERS | GERUND_NOUNS:
+        elif (tag == "G" and before.tag == "N" and m.after(i).tag not in tuple("QN,.")
+              and (lives(before.word) or not wordnet().synsets(word, "n"))
+              and word not in GERUND_MODIFIERS | GERUND_NOUNS | {"including"}):
             out.append((start, stop, "not " + word))
-        elif tag == "V" and form[1] in _DO and before.tag in ("N", "W"):
+        elif tag == "V" and form[1] in _DO and _is_sure_verb(m, i):
             out.append((start, stop, f"{_DO[form[1]]} {form[0]}"))
     return out
 
@@ -546,10 +597,12 @@ def _like(old: str, value: float) -> str: # written like the old one
 
 def _other_number(old: str, value: float, share: float) -> str:
     if _plain_number(old) in NUMBER_NAMES:
-        known = range(2, 13) if value <= 12 else NUMBER_WORDS
-        options = [n for n in known if n != value and (n > 12) == (value > 12)]
+        near = range(max(int(value) - 2, 2), int(value) + 4)
+        known = near if value <= 12 else NUMBER_WORDS
+        options = [n for n in known if n != value and (n > 12) == (value > 12)] or [2, 3]
     else:
-        step = max(1, 10 ** (len(f"{value:.0f}") - 2)) # tens for hundreds
+        year = 1500 <= value <= 2100 and "," not in old
+        step = 1 if year else max(1, 10 ** (len(f"{value:.0f}") - 2)) # tens for hundreds
         near = [value + d * step for d in (-3, -2, 2, 3, 4, 7)]
         options = [v for v in near if v >= 2] or [value + 2]
     return _like(old, options[int(share * len(options))])
@@ -587,7 +640,7 @@ def _stands_alone(text: str, start: int, stop: int) -> bool:
     before, after = text[:start], text[stop:]
     parted = re.search(r"(?:^|\s|[(\"“])$", before) and re.match(r"[.,;:!?)\"”]*(?:\s|$)", after)
     beside = re.search(rf"(?i)(?:\b{_MANY}(?: and)?|[$€£¥#:/.-]|\d\s*,)\s*$", before) or re.match(
-        rf"(?i)\s*[%°$€£:/-]|\s*,\s*\d{{3}}\b|\s+(?:{_MANY}\b|and an? )", after)
+        rf"(?i)\s*[%°$€£:/-]|\s*,\s*\d{{3}}\b|\s+(?:{_MANY}\b|and an? |(?:{'|'.join(TIMES)})\b)", after)
     named = re.search(rf"(?<=\s)[A-Z]\w*\.?\s+$|(?i:\b(?:{_RANKED}|{'|'.join(TIMES)})\s+$)", before)
     return bool(parted and not beside and not named and not re.match(r"0\d", text[start:stop]))
 
@@ -604,7 +657,8 @@ def _same_numbers(case: TextCase, after: str, level: int) -> bool:
 def number_as_word(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     small = [(a, b, case.text[a:b], v) for a, b, v in numbers_of_text(case.text)
              if v in NUMBER_WORDS and "." not in case.text[a:b] and _stands_alone(case.text, a, b)]
-    return [(a, b, NUMBER_WORDS[int(v)] if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
+    spelled = lambda a, v: NUMBER_WORDS[int(v)] if a else NUMBER_WORDS[int(v)].capitalize()
+    return [(a, b, spelled(a, v) if w[0].isdigit() else f"{v:.0f}") for a, b, w, v in small]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #da9e7df2
 _NO_NAMES = frozenset(w for w in TIMES) | {"i", "mr", "mrs", "ms", "dr", "tv", "god"}
@@ -694,13 +748,13 @@ def _spare_names(text: str) -> list[tuple[int, int, str]]: # names without which
                  and re.search(r"[A-Z]\w* $", text[:a]))
         known = not {*m.words[i:j + 1]} & _CLOSED_WORDS
         # *in Horfield, Bristol*
-        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]", text[b:]):
+        if apart or not known or _is_denied(m, i) or re.match(r", ?[A-Z]| [/–-] ", text[b:]):
             continue
         # *an Asian market*
         if (after.tag == "N" and before.tag in tuple("DPA") and before.word != "that"
-            and m.at(j + 2).tag != "Q"):
+            and m.at(j + 2).tag != "Q" and after.word not in FORM_OF):
             spots.append((a, b, ""))
-        elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N"
+        elif (before.word in _PLACED_BY and m.at(i - 2).tag == "N" and m.at(i - 2).word not in FORM_OF
               and (after.tag in ("", ".", ",") or after.word in _WHEN)):
             spots.append((m.spans[i - 1][0], b, "")) # *a street in Boston*
     return spots
@@ -714,10 +768,11 @@ def entity_removed(case: TextCase, generator: np.random.Generator) -> list[tuple
 
 # %% ../../nbs/edits/50_word_edits.ipynb #dbeff14e
 # spare: (marked, i) -> bool
-def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable) -> None:
+def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spare: Callable,
+             tasks: tuple = EDIT_TASKS) -> None:
     def function(case, level, generator):
         m = marked(case.text)
-        joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-"}
+        joined = lambda a, b: {case.text[b:b + 1], case.text[max(a - 1, 0):a]} & {*"'’-\"“”"}
         named = lambda i: 0 < m.spans[i][0] and case.text[m.spans[i][0]].isupper() and not case.text.isupper()
         free = lambda i: spare(m, i) and not (kind == "less" and (_is_denied(m, i) or named(i)))
         alone = [(*s, "") for i, (s, t) in enumerate(zip(m.spans, m.tags))
@@ -725,7 +780,7 @@ def _remover(name: str, severity: str, strength: str, tags: str, kind: str, spar
         spots = draw_places(alone, level, generator)
         return None if spots is None or len(m.words) <= level + 1 else put(case.text, spots)
     function.__qualname__ = f"_remover.{name}"
-    word_edit(name, severity, strength, _taken_out(tags), kind)(function)
+    word_edit(name, severity, strength, _taken_out(tags), kind, tasks=tasks)(function)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d2e01874
 _LYING = word_set("sit stand lie lay rest park perch sleep hang wait gather seat locate situate "
@@ -743,24 +798,17 @@ _remover("verb-removed", "major", "verbs of place left out: sitting, standing, l
          _spare_verb)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #78612249
-@lru_cache(2**14)
-def names_one_thing(first: str, second: str) -> bool: # *hot dog*
-    "Whether two words name a thing that is no kind of the second, by WordNet and by the list of compounds."
-    if (first, second) in COMPOUNDS: return True
-    net, base = wordnet(), noun_lemma(second)
-    kinds = net.synsets(f"{first}_{base}", "n")
-    usual = {*net.synsets(base, "n")[:3]} # in its fifth sense a *dog* is a sausage
-    return bool(kinds) and not any(usual & {*net.ancestors(kind)} for kind in kinds)
-
 _NOT_REALLY = word_set("fake toy artificial stuffed former mock model imaginary virtual false future "
-                       "plastic rubber paper chocolate cartoon")
+                       "plastic rubber paper chocolate cartoon attempted alleged planned proposed potential "
+                       "possible supposed suspected failed hopeful prospective")
 
 _HEADS = word_set("why closer side top end back front stop line set piece part kind type")
 
 _ING_NOUNS = word_set("building painting ceiling railing clothing drawing ring "
                       "king wing string spring")
 
-_NO_MODIFIERS = word_set("mac decker second third million thousand group couple step reason")
+_NO_MODIFIERS = word_set("first last fellow billion dozen mac decker second third million thousand group couple "
+                         "step reason")
 
 def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     word, before, (head, tag), net = m.words[i], m.before(i), m.after(i), wordnet()
@@ -768,7 +816,9 @@ def _spare_noun(m: Marked, i: int) -> bool: # *tennis* in *a tennis ball*
     # *a high school student*
     if before.tag == "A" and net.synsets(f"{before.word}_{word}", "n"): return False
     if head.endswith("ing") and head not in _ING_NOUNS or word in _NO_MODIFIERS: return False
+    if head in MODALS or head in ("can", "put"): return False
     # *as the iceberg melts*
+    if not net.synsets(noun_lemma(head), "n") or word.endswith("est") or head in TIMES: return False
     if {*"AR"} & {*word_tags(head)} or "V" in word_tags(noun_lemma(head)) and noun_lemma(head) != head:
         return False
     wrong = (word in _NOT_REALLY or head in _HEADS or noun_lemma(word) != word
@@ -780,7 +830,7 @@ _remover("noun-removed", "major", "nouns before other nouns left out", "N", "les
 # %% ../../nbs/edits/50_word_edits.ipynb #1588c336
 _NEEDED = word_set("same other next many several few various more most less last first only own such main "
                    "single double half whole "
-                   "different different similar close up down full worth alone")
+                   "different similar close up down full worth alone fewer used due")
 
 _COMPARING = word_set("year years most more less least as so too")
 _MUCH = word_set("very really quite extremely incredibly highly")
@@ -795,6 +845,10 @@ def _spare_modifier(m: Marked, i: int) -> bool:
     if m.tags[i] == "R":
         return (word in _MUCH and after.tag == "A" or word.endswith("ly") and word not in _DOUBT
                 and after.tag in tuple("VGE"))
+    verbal = "E" in word_tags(word) and before.tag not in tuple("DPI") # *many used spears*
+    share = {"most", "many", "few", "half", "one"} & {*m.words[max(i - 4, 0):i]} # *many of the new houses*
+    best = word.endswith("est") and "the" in m.words[max(i - 2, 0):i]
+    if verbal or share or best or word.split("-")[0] in NUMBER_NAMES: return False
     if (word in _NEEDED | _NOT_REALLY or before.word in _COMPARING or before.tag in tuple("RC,AQ")
         or after.tag != "N"):
         return False
@@ -804,9 +858,16 @@ _remover("modifier-removed", "major", "adjectives and adverbs left out", "AR", "
 
 # %% ../../nbs/edits/50_word_edits.ipynb #7b4ee408
 def _spare_word(m: Marked, i: int) -> bool:
-    return m.words[i] in ("a", "an", "the", "is", "are", "was", "were") and i + 1 < len(m.words)
+    inside = 0 < i < len(m.words) - 1 and m.tags[-1] == "." # headlines do without
+    if not inside or m.before(i).tag in ("C", ","): return False
+    if m.words[i] == "the": # *the researchers* may be *researchers*
+        found = re.compile("[AN]*N").match(m.tags, i + 1)
+        last = m.words[found.end() - 1] if found else ""
+        return noun_lemma(last) == last != ""
+    return m.words[i] in ("a", "an", "is", "are", "was", "were")
 
-_remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word)
+_remover("function-word-removed", "minor", "articles and forms of *be* left out", "DX", "form", _spare_word,
+         _NEWS)
 
 # %% ../../nbs/edits/50_word_edits.ipynb #95e8739e
 PHRASE = r"(?:[DPM]*[ARNM]*N)" # a noun phrase, in tags
@@ -835,23 +896,22 @@ _ADDING = word_set("in on at with near by under behind beside inside outside alo
 # verbs whose object goes somewhere
 _TAKES_PLACE = word_set("put place set lay keep leave hang stick rest hold have cover fill turn")
 
-def verb_before(m: Marked, i: int) -> str: # infinitive; "" where there is none
-    "The nearest verb before a word."
-    return next((verb_lemma(m.words[k]) for k in range(i - 1, -1, -1) if m.tags[k] in "VGE"), "")
-
 def _spare_phrase(m: Marked, first: int, last: int) -> bool: # after a noun, and nothing hangs on it
     before, after, then = m.before(first), m.after(last), m.at(last + 2).tag
     if (first < 2 or _is_denied(m, first) or before.tag != "N" or m.words[first] not in _ADDING
         or verb_before(m, first) in _TAKES_PLACE):
         return False
     if before.word in _HEADS | _NO_NOUNS or "between" in m.words[:first]: return False
+    if before.word.endswith("ing") and before.word not in GERUND_NOUNS: return False
+    if word_tags(m.words[last])[0] != "N": return False
     if (re.search("N.*M", m.tags[first:last + 1]) or not before.word.isalpha()
         or before.word in ("re", "s", "m")):
         return False
     # *a doughnut making factory*
     if after.tag == "G" and (then in tuple("NA") or not lives(before.word)): return False
     # *with a basket on it*
-    if after.tag == "I" and (m.words[first] == "with" or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
+    if after.tag == "I" and (m.words[first] == "with"
+                             or {"it", "its", "them", "row"} & {*m.words[last + 1:]}):
         return False
     return (after.tag in ("", ".", ",", "I", "G") and after.word not in ("of", "than", "as", "to")
             and after.tag + then != ",N")
@@ -861,7 +921,8 @@ def phrase_removed(case: TextCase, generator: np.random.Generator) -> list[tuple
     m = marked(case.text)
     found = [cut(case.text, a, b) for a, b in stretches(case.text, "I" + PHRASE) if _spare_phrase(m, a, b)]
     return [(a, b, new) for a, b, new in found
-            if not re.match(r", ?[A-Z]", case.text[b:]) and case.text[a - 2:a - 1] not in ("'", "’")]
+            if not re.match(r", ?[A-Z]| [/–-] |[\"”]", case.text[b:])
+            and case.text[a - 2:a - 1] not in ("'", "’") and case.text[a - 1] not in "\"“"]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #118870cb
 def _without_subject(case: TextCase, after: str, level: int) -> bool:
@@ -880,6 +941,8 @@ def subject_removed(case: TextCase, level: int, generator: np.random.Generator) 
     return put(case.text, [cut(case.text, 0, found.end() - 1)])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #d0e22f03
+_NEVER_LAST = word_set("fact best mr mrs ms dr st")
+
 def _whole_after(m: Marked) -> list[int]: # numbers of words
     "After how many words a text could end: behind a noun phrase that is complete, and not before its verb."
     out = []
@@ -887,6 +950,9 @@ def _whole_after(m: Marked) -> list[int]: # numbers of words
         start = m.tags.rfind(".", 0, i) + 1 # of its sentence
         stop = m.tags.find(".", i) % (len(m.tags) + 1)
         finite = [k for k in range(start, stop) if m.tags[k] in "VX"]
+        # *the right to command*, *the best of Mr.*
+        if m.tags[i - 2] in "TC" or m.words[i - 1] in _NEVER_LAST or len(m.words[i - 1]) < 2:
+            continue
         # behind a whole sentence
         if m.tags[i] == "." and i < len(m.words) - 1 and m.words[i] in ".!?":
             out.append(i)
@@ -900,23 +966,31 @@ def _whole_after(m: Marked) -> list[int]: # numbers of words
             continue
         paired = (m.tags[i] in "C," and "," in m.tags[:i] or m.tags[i] == "C"
                   and ({"between", "both", "either"} & {*m.words[:i]} or "," in m.tags[:i]))
-        half = (finite and finite[0] >= i or m.tags[i] == "E" and not finite or _is_denied(m, i)
+        half = (finite and finite[0] >= i or (start or m.tags[i] == "E") and not finite or _is_denied(m, i)
                 or m.tags[i] == "I" and verb_before(m, i) in _TAKES_PLACE)
-        if not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
+        noun = word_tags(m.words[i - 1])[0] == "N" and m.words[i] != "having"
+        last = max(m.tags.rfind(mark, start, i) for mark in ",SCL") + 1 # of its clause
+        if m.tags[i] == "E" and not {*"VX"} & {*m.tags[last:i]}: continue # *and America cheered*
+        if noun and not paired and not half and m.words[i - 1] not in _HEADS: out.append(i)
     return out
 
 def _end_gone(case: TextCase, after: str, level: int) -> bool:
     whole, rest = _plain_words(case.text), _plain_words(after)
     return len(whole) - len(rest) >= level and whole[:len(rest)] == rest
 
+_OMITTED, _ABOUT = 0.15, 0.1 # shares of the words: left out at each level, more or fewer
+
 @word_edit("omission", "critical", "15 % of the words left out, at the end", _end_gone, "less")
 def omission(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
     count = len(_plain_words(case.text))
-    most = count - max(level, round(0.15 * level * count))
-    ends = [i for i in _whole_after(m) if sum(w[0].isalnum() for w in m.words[:i]) <= most]
-    if not ends or case.text.count('"') % 2: return None
-    return case.text[:m.spans[ends[-1] - 1][1]] + re.search(r"\s*[.!?]*\s*$", case.text)[0]
+    left = lambda i: 1 - len(_plain_words(case.text[:m.spans[i - 1][1]]))/count
+    ends = [i for i in _whole_after(m) if not re.match(r"['’\"”]|\.\w", case.text[m.spans[i - 1][1]:])]
+    end = min(ends, key=lambda i: abs(left(i) - _OMITTED*level), default=0)
+    kept = case.text[:m.spans[end - 1][1] if end else 0]
+    quoted = len(re.findall(r"[\"“”]|\B'|'\B", kept)) % 2 # what is left out closes a quotation
+    if not end or abs(left(end) - _OMITTED*level) > _ABOUT or quoted: return None
+    return kept + re.search(r"\s*[.!?]*\s*$", case.text)[0]
 
 # %% ../../nbs/edits/50_word_edits.ipynb #35934206
 def _nouns(text: str) -> set[str]:
@@ -924,7 +998,7 @@ def _nouns(text: str) -> set[str]:
 
 def appended(text: str, more: str) -> str:
     "A text that goes on before its last mark."
-    end = re.search(r"[\s.!?]*$", text).start()
+    end = re.search(r"(?:[.!?] ?[\"'”’]?|[\s.!?])*$", text).start()
     return text[:end] + more + text[end:]
 
 def _new_nouns(case: TextCase, after: str, level: int) -> bool:
@@ -932,35 +1006,16 @@ def _new_nouns(case: TextCase, after: str, level: int) -> bool:
     return (after.startswith(start) and added_only(case, after, level)
             and unsaid(_nouns(after[len(start):]) or {"a"}, case))
 
-_EVERYWHERE = word_set("tree sign fence car street road building wall window table chair floor "
-                       "house light room shadow")
-
-def _things_of(text: str) -> list[str]: # its complete noun phrases, without names
-    m, named = marked(text), names_of_text(text)
-    found = [(a, b) for a, b in stretches(text, r"[DM][AN]*N(?![NQCA])")
-             if m.words[a] in ("a", "an") or m.tags[a] == "M"]
-    rare = lambda word: word not in _HEADS | _EVERYWHERE and noun_lemma(word) not in PEOPLE | _EVERYWHERE
-    spans = [(m.spans[a][0], m.spans[b][1]) for a, b in found
-             if rare(m.words[b]) and m.after(b).word != "of"]
-    return [text[a].lower() + text[a + 1:b] for a, b in spans if not any(a <= x < b for x, *_ in named)]
-
 def _is_sentence(text: str) -> bool:
     return text.rstrip().endswith((".", "!", "?")) and bool({*"VX"} & {*marked(text).tags})
 
-def with_things(text: str, things: Sequence[str]) -> str: # each with its article
-    "A text that goes on: *, with a bear and a clock nearby*."
-    said = " and ".join([", ".join(things[:-1]), things[-1]] if len(things) > 1 else things)
-    return appended(text, f", with {said} nearby")
-
-@word_edit("addition", "critical", "things or sentences that are said of other items, added", _new_nouns)
+@word_edit("addition", "critical", "sentences that are said of other items, added", _new_nouns,
+           "unsupported", tasks=_NEWS)
 def addition(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    apart = [t for t in case.foreign if unsaid(_nouns(t) or {"a"}, case)]
-    if _is_sentence(case.text) and any(map(_is_sentence, apart)): # another sentence
-        found = draw_places([t.strip() for t in apart if _is_sentence(t)], level, generator)
-        return None if found is None else " ".join([case.text.rstrip(), *found])
-    things = list({t.split()[-1]: t for text in apart for t in _things_of(text)}.values())
-    found = draw_places(things, level, generator)
-    return None if found is None else with_things(case.text, found)
+    if not _is_sentence(case.text): return None
+    apart = [t.strip() for t in case.foreign if _is_sentence(t) and unsaid(_nouns(t) or {"a"}, case)]
+    found = draw_places(apart, level, generator)
+    return None if found is None else " ".join([case.text.rstrip(), *found])
 
 # %% ../../nbs/edits/50_word_edits.ipynb #6177332f
 def _only_details(case: TextCase, after: str, level: int) -> bool:
@@ -968,8 +1023,10 @@ def _only_details(case: TextCase, after: str, level: int) -> bool:
     for detail in DETAILS: bare = bare.replace(f" {detail}", "")
     return bare == case.text and sum(detail in after for detail in DETAILS) == level
 
-@word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details)
+@word_edit("hallucinated-detail", "critical", "details that no right answer confirms", _only_details,
+           "unsupported")
 def hallucinated_detail(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
+    if not re.search(r"N\.*$", marked(case.text).tags): return None
     found = draw_places([d for d in DETAILS if unsaid(_nouns(d), case) and d not in case.text], level,
                         generator)
     return None if found is None else appended(case.text, "".join(f" {d}" for d in found))

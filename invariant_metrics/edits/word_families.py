@@ -26,11 +26,11 @@ from .colors import chosen_kinds
 from .world_sentences import swapped
 from .word_lists import (ALIKE, CONTRACTIONS, COUNTRIES, FORM_OF, GENDERS, KIND_OF,
                                                 NAMES)
-from .word_lists import NUMBER_WORDS, RELATIONS, THINGS, TIME_GROUPS
+from .word_lists import NUMBER_WORDS, OPPOSITES, RELATIONS, THINGS, TIME_GROUPS
 from .word_lists import TIMES, VERB_FORMS, other_colors, other_things, plural_of, word_set
 from .word_edits import (EDIT_TASKS, PHRASE, SLOPES, Marked, TextCase, added_only, around,
                                            classed_names, cut, differences)
-from .word_edits import draw_places, flat, lives, marked, names_one_thing, with_things
+from .word_edits import appended, draw_places, flat, lives, marked, names_one_thing
 from .word_edits import moved_only, names_of_text, numbers_of_text, put, put_exactly, stretches
 from .word_edits import spot_edit, table_edit, unsaid, verb_before, within, word_edit
 from .word_edits import word_edits
@@ -95,13 +95,11 @@ def _other_marks(case: TextCase, after: str, level: int) -> bool:
     gained = abs(_count_marks(after) - _count_marks(case.text)) # one put in and one left out: 0
     return same_letters and differs and gained in range(level % 2, level + 1)
 
-@spot_edit("punctuation", "minor", "marks put in or left out", _other_marks, "form", put_exactly)
+@spot_edit("punctuation", "minor", "commas where none can stand", _other_marks, "form", put_exactly)
 def punctuation(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
-    marks = [(m.start(), m.end(), "") for m in re.finditer(r"(?<=\w)[.,;:!?](?=\s+\S)", case.text)]
     m = marked(case.text)
-    gaps = [(b, b, ",") for (_, b), tag in zip(m.spans, m.tags)
-            if tag in "DPMIX" and re.match(r" \w", case.text[b:])]
-    return marks + gaps
+    return [(b, b, ",") for (_, b), tag, then in zip(m.spans, m.tags, m.tags[1:])
+            if tag in "DPIX" and then in "DPAN" and re.match(r" \w", case.text[b:])]
 
 # %% ../../nbs/edits/60_word_families.ipynb #9d9e772b
 def _other_spaces(case: TextCase, after: str, level: int) -> bool:
@@ -176,7 +174,7 @@ def repetition(case: TextCase, generator: np.random.Generator) -> list[tuple[int
 
 # %% ../../nbs/edits/60_word_families.ipynb #77c7339e
 # verbs that say what is, not what happens
-_STATES_OF = word_set("want need know like love hate remember include require agree disagree")
+_STATES_OF = word_set("want need know like remember include require agree disagree")
 
 _MAY = word_set("can could will would may might must should do does did not t let makes make")
 
@@ -224,12 +222,13 @@ def _asks(case: TextCase, after: str, level: int) -> bool:
     same = Counter(flat(after.removesuffix("?"))) == Counter(flat(case.text.rstrip(" .!")))
     return same and after.endswith("?") and flat(after)[1:3] == flat(case.text)[:2]
 
-@word_edit("question", "major", "a statement turned into a question", _asks, steps=1)
+@word_edit("question", "major", "a statement turned into a question", _asks, "form", steps=1)
 def question(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     m = marked(case.text)
-    found = re.match(f"({PHRASE})X", m.tags)
+    found = re.match(f"((?=[DMP]){PHRASE}|W)X", m.tags) if '"' not in case.text else None
     if (not found or m.words[found.end() - 1] in ("being", "been", "be", "'s", "having", "doing")
-        or case.text.count(".") > 1 or len(m.words) < 4):
+        or case.text.count(".") > 1 or len(m.words) < 4 or {*"VXSL:"} & {*m.tags[found.end():], *m.words}
+        or {*m.words[:found.end()]} & {"no", "no longer", "says", "said"}):
         return None
     (a, b), start = m.spans[found.end() - 1], case.text
     named = bool(names_of_text(start[:m.spans[0][1]]))
@@ -239,8 +238,8 @@ def question(case: TextCase, level: int, generator: np.random.Generator) -> str 
 # %% ../../nbs/edits/60_word_families.ipynb #c7fadccc
 _PEOPLE = PERSONS | {*GENDERS["N"]} | {*THINGS["worker"]}
 
-_PARTS = word_set("back face head hand hands arm arms leg foot eye mouth nose tongue hair backs shoulder "
-                  "shoulders feet legs side top front middle end way air")
+_PARTS = word_set("neck stomach wheel back face head hand hands arm arms leg foot eye mouth nose tongue hair "
+                  "backs shoulder shoulders feet legs side top front middle end way air")
 
 def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they do not stand for
     m = marked(text)
@@ -254,13 +253,17 @@ def _misread(text: str) -> list[tuple[int, int, str]]: # pronouns, and what they
         contracted = text[span[1]:span[1] + 1] in ("'", "’")
         if tag == "W" and others and (subject or is_object) and not contracted:
             out.append((*span, f"the {others[-1]}"))
-        if tag == "N" and word in _PEOPLE: people.append(word)
-        elif tag == "N" and after != "N" and span[0] not in named and _is_thing(word): things.append(word)
+        noun = tag == "N" and after != "N" and before in tuple("DAP") and word_tags(word)[0] == "N"
+        if noun and word in _PEOPLE: people.append(word)
+        elif noun and span[0] not in named and _is_thing(word): things.append(word)
     return out
 
 def _is_thing(word: str) -> bool: # one thing, no part of a body
-    return (noun_lemma(word) == word and word.isalpha() and word not in _PARTS and kind_of(word) != "alive"
-            and plural_of(word) != word)
+    return (noun_lemma(word) == word and len(word) > 2 and word.isalpha() and word not in _PARTS
+            and kind_of(word) != "alive" and plural_of(word) != word
+            and any(_PHYSICAL in wordnet().ancestors(sense) for sense in wordnet().synsets(word, "n")[:1]))
+
+_PHYSICAL = "physical_entity.n.01"
 
 def _other_referent(case: TextCase, after: str, level: int) -> bool:
     found, pronouns = differences(case.text, after), (("he",), ("she",), ("him",), ("it",))
@@ -268,7 +271,8 @@ def _other_referent(case: TextCase, after: str, level: int) -> bool:
     return (len(found) == level and all(old in pronouns and wrong(old, new[-1]) and new[-1] in flat(case.text)
                                         for old, new in found))
 
-@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent)
+@spot_edit("coreference", "critical", "pronouns that stand for something else", _other_referent,
+           "implausible")
 def coreference(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     return _misread(case.text)
 
@@ -276,14 +280,14 @@ def coreference(case: TextCase, generator: np.random.Generator) -> list[tuple[in
 _CAPTIONS = ("captioning",)
 _MASS = ("dish", "sport") # kinds of which some are counted and some are not
 
-def _without_number(m: Marked, i: int) -> bool: # *eating pizza*, *baseballs players*
-    base = noun_lemma(m.words[i])
-    bare = m.before(i).tag not in tuple("DMPA") and m.after(i).tag != "N"
-    return KIND_OF.get(base, "") in _MASS and (bare or base != m.words[i])
+def _swappable(m: Marked, i: int) -> bool: # not *eating pizza*, *baseballs*, *in bed*, *tennis racket*
+    word, base = m.words[i], noun_lemma(m.words[i])
+    one = word == base and m.before(i).tag not in tuple("DMPA") and i > 0
+    if word == "sheep" or "N" in (m.before(i).tag, m.after(i).tag): return False
+    return not one and (KIND_OF.get(base, "") not in _MASS or base == word)
 
 table_edit("noun-swapped", "critical", "things replaced by others of their kind",
-           lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS,
-           where=lambda m, i: m.words[i] != "sheep" and not _without_number(m, i))
+           lambda w, t: other_things(w) if t == "N" else (), tasks=EDIT_TASKS, where=_swappable)
 
 # %% ../../nbs/edits/60_word_families.ipynb #2749e6c5
 table_edit("color-replaced", "critical", "colors replaced",
@@ -358,10 +362,20 @@ def _in_space(m: Marked, i: int) -> bool: # a relation of two things
     if word in ("in front of", "behind"): return head not in _WIDE
     return word not in _ABOUT or is_place(head) or word == "at" and head in _EVENTS
 
-# *up* a hill is not *down*, and *down* a street not *far from* it
+_ENTERED = ("structure.n.01", "vehicle.n.01", "room.n.01", "container.n.01")
+_LOW = word_set("floor ground street road sidewalk track runway beach field grass snow sand water wave court")
+
+# one is *on* a bench, *in* a car and *under* a table; nobody is *under* a field, nor *on* a man
 def _fitting_relations(m: Marked, i: int, others: Sequence[str]) -> list[str]:
-    steep = {*m.words[i + 1:i + 5]} & SLOPES
-    return [w for w in others if m.words[i] != "down" or (w == "up") == bool(steep)]
+    head = noun_lemma(_head_after(m, i)[0])
+    if m.words[i] in ("up", "down") or len(others) == 1:
+        return [*others] if m.words[i] not in ("up", "down") or {*m.words[i + 1:i + 5]} & SLOPES else []
+    above = {top for sense in wordnet().synsets(head, "n")[:1] for top in wordnet().ancestors(sense)}
+    entered, low = bool(above & {*_ENTERED}), head in _LOW | _GROUNDS | _WAYS
+    firm = "artifact.n.01" in above and not low
+    fits = {"in": entered and not low, "on": firm and not entered, "outside": entered, "under": firm,
+            "far from": not firm, "in front of": firm, "behind": firm}
+    return [w for w in others if fits.get(w, True)]
 
 table_edit("relation-replaced", "critical", "places in space replaced", lambda w, t: RELATIONS.get(w, ())
            if t == "I" else (), new=False, where=_in_space, fit=_fitting_relations, tasks=_CAPTIONS)
@@ -415,8 +429,8 @@ def _directed_ends(m: Marked, found: re.Match) -> bool: # a relation that does n
     ridden = any(FORM_OF.get(w, ("",))[0] in ("ride", "surf", "dress", "make") for w in between)
     return m.words[found.start(2) - 1] in _DIRECTED and _whole_ends(m, found) and not ridden
 
-@word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only, steps=1,
-           tasks=_CAPTIONS)
+@word_edit("relation-reversed", "critical", "the two ends of a place in space exchanged", moved_only,
+           "implausible", steps=1, tasks=_CAPTIONS)
 def relation_reversed(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _swap_ends(case, generator, f"({_WHOLE})(?:X?[VGE])?I({_WHOLE})(?!N)", _directed_ends)
 
@@ -426,7 +440,8 @@ def _ends_of_an_action(m: Marked, found: re.Match) -> bool:
     forms = {FORM_OF.get(verb, ("",))[0], verb, verb_lemma(verb)}
     return not forms & (_MUTUAL | _HELD) and _whole_ends(m, found)
 
-@word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, steps=1)
+@word_edit("subject-object-swapped", "critical", "subject and object exchanged", moved_only, "implausible",
+           steps=1, tasks=_CAPTIONS)
 def subject_object_swapped(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
     return _swap_ends(case, generator, f"({_WHOLE})X?[VG]({_WHOLE})(?!N)", _ends_of_an_action)
 
@@ -442,7 +457,9 @@ def attributes_swapped(case: TextCase, level: int, generator: np.random.Generato
              if m.before(k).tag not in tuple("ACRN,") and not names_one_thing(*m.words[k:k + 2])]
     def alike(i: int, j: int) -> bool: # two adjectives of one sort, of two nouns
         one_sort = _sort_of(m, i) == _sort_of(m, j) != ""
-        return one_sort and m.words[i] != m.words[j] and m.words[i + 1] != m.words[j + 1]
+        poles = _sort_of(m, i) != "size" or m.words[j] in OPPOSITES["A"].get(m.words[i], ())
+        apart = m.words[i] != m.words[j] and poles
+        return one_sort and apart and m.words[i + 1] != m.words[j + 1]
     both = [(i, j) for i in pairs for j in pairs if i < j and alike(i, j)]
     chosen = draw_places(both, 1, generator)
     if chosen is None: return None
@@ -528,6 +545,8 @@ def count_changed(case: TextCase, level: int, generator: np.random.Generator) ->
 # %% ../../nbs/edits/60_word_families.ipynb #6104e7f1
 _OTHERS = tuple(w for kind in ("animal", "vehicle", "fruit", "instrument", "container", "appliance")
                 for w in THINGS[kind])
+_BESIDES = ("near {}", "next to {}", "beside {}", "by {}", "in front of {}", "behind {}", "close to {}",
+            "with {} in the background", "and {}")
 
 def _new_things(case: TextCase, after: str, level: int) -> bool:
     new = [w for w in (Counter(flat(after)) - Counter(flat(case.text))) if w in KIND_OF]
@@ -535,10 +554,15 @@ def _new_things(case: TextCase, after: str, level: int) -> bool:
 
 @word_edit("object-added", "critical", "things that no right answer names", _new_things, tasks=_CAPTIONS)
 def object_added(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
-    found = draw_places([w for w in _OTHERS if unsaid([w], case)], level, generator)
-    if found is None: return None
-    article = lambda word: "an" if word[0] in "aeiou" else "a"
-    return with_things(case.text, [f"{article(word)} {word}" for word in found])
+    free = lambda words: [w for w in dict.fromkeys(words) if unsaid([w], case)]
+    told = free(w for text in case.foreign for w in flat(text) if w in _OTHERS) # as other captions do
+    rest = [w for w in free(_OTHERS) if w not in told]
+    where = _BESIDES[int(generator.integers(len(_BESIDES)))]
+    found = [part[k] for part in (told, rest) for k in generator.permutation(len(part))][:level]
+    if len(found) < level: return None
+    things = [f"{'an' if word[0] in 'aeiou' else 'a'} {word}" for word in found]
+    said = " and ".join([", ".join(things[:-1]), things[-1]] if level > 1 else things)
+    return appended(case.text, " " + where.format(said))
 
 # %% ../../nbs/edits/60_word_families.ipynb #a98fb114
 def _thing_gone(case: TextCase, after: str, level: int) -> bool:
@@ -553,11 +577,12 @@ def object_dropped(case: TextCase, generator: np.random.Generator) -> list[tuple
         bound = {"between", "both", "of"} & {*m.words[max(a - 4, 0):a]} or m.after(b).word == "of"
         return m.words[a] == "and" and bool(thing) and first and not bound
     if "," in m.tags or named: return [] # a list of more than two
-    ends = stretches(case.text, f"(?<=N)C{PHRASE}(?!N)(?![VXGAC])")
+    ends = stretches(case.text, f"(?<=[DMPA]N)C{PHRASE}(?!N)(?![VXGACL])")
     return [cut(case.text, a, b) for a, b in ends if may_go(a, b)]
 
 # %% ../../nbs/edits/60_word_families.ipynb #9f248125
 _SUMMARIES = ("summarization", "translation")
+_WITH_DOCUMENT = ("summarization",) # whose source is English, too
 
 def _sentences_of(text: str) -> list[str]:
     "The sentences of a text."
@@ -693,13 +718,19 @@ table_edit("predicate-replaced", "critical", "verbs replaced by others that may 
            _other_verbs, tasks=_SUMMARIES, where=lambda m, i: _object_of(m, i) != "", fit=_done_to_it)
 
 # %% ../../nbs/edits/60_word_families.ipynb #25a54903
-_SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today")
+_SELDOM_TIMES = ("may", "march", "second", "last", "next", "spring", "today",
+                 "yesterday", "tomorrow") # *as was reported tomorrow*
 
 def _says_when(m: Marked, i: int) -> bool:
+    if m.before(i).word == "last" and m.words[i] in ("night", "evening"): return False # *last morning*
     return m.words[i] not in _SELDOM_TIMES and m.before(i).word != "at"
 
+def _other_times(word: str) -> tuple[str, ...]: # no night for an evening
+    late = ("evening", "night")
+    return tuple(w for w in TIMES.get(word, ()) if not (word in late and w in late))
+
 table_edit("circumstance-replaced", "critical", "days, months, seasons, parts of the day replaced",
-           lambda w, t: TIMES.get(w, ()), where=_says_when)
+           lambda w, t: _other_times(w), where=_says_when)
 
 # %% ../../nbs/edits/60_word_families.ipynb #437f03ea
 def _name_of_source(case: TextCase, after: str, level: int) -> bool:
@@ -707,7 +738,7 @@ def _name_of_source(case: TextCase, after: str, level: int) -> bool:
     return len(new) == level and all({*n} <= {w.lower() for *_, w in names_of_text(case.source)} for n in new)
 
 @spot_edit("entity-from-source", "critical", "names replaced by others of the source", _name_of_source,
-           tasks=_SUMMARIES)
+           tasks=_WITH_DOCUMENT)
 def entity_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     own = classed_names(case.text)
     others = sorted({(name, kind) for *_, name, kind in classed_names(case.source) if unsaid([name], case)})
@@ -747,7 +778,7 @@ def circumstances(text: str,
 
 # %% ../../nbs/edits/60_word_families.ipynb #f99ca8e9
 _LISTED = {"span": ("two days", "three weeks", "six months", "nine years"),
-           "year": ("1968", "1987", "2003", "2031")}
+           "year": ("1968", "1987", "2003", "2011")}
 
 def _circumstance_proof(source: bool): # whether the new ones must be in the source
     def proof(case: TextCase, after: str, level: int) -> bool:
@@ -768,18 +799,20 @@ def _other_circumstances(case: TextCase, generator: np.random.Generator,
                          named: Sequence[tuple[str, str]]) -> list[tuple[int, int, str]]:
     spots = []
     for a, b, kind, what in circumstances(case.text):
-        options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)]
-        if not options: continue
+        options = [w for k, w in named if k == kind and w != what and _unnamed(w, case)
+                   and (what not in TIMES or w in _other_times(what))]
+        bare = kind in ("building", "room") and not re.search(r" (?:the|an?|last|next) ", case.text[a:b])
+        if not options or bare: continue # *in hospital*
         new = options[int(generator.random() * len(options))]
         article = "an" if new[0] in "aeiou" else "a"
-        head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b][:len(case.text[a:b]) - len(what)])
+        head = re.sub(r"\b(an?)( )$", lambda m: article + m[2], case.text[a:b - len(what)])
         spelled = new.capitalize() if kind in ("day", "month", "town", "country") else new
         spots.append((a, b, head + spelled))
     return spots
 
 # %% ../../nbs/edits/60_word_families.ipynb #b71bc564
 @spot_edit("circumstance-from-source", "critical", "phrases of time and place replaced "
-           "by others of the source", _circumstance_proof(True), tasks=_SUMMARIES)
+           "by others of the source", _circumstance_proof(True), tasks=_WITH_DOCUMENT)
 def circumstance_from_source(case: TextCase, generator: np.random.Generator) -> list[tuple[int, int, str]]:
     return _other_circumstances(case, generator, sorted({f[2:] for f in circumstances(case.source)}))
 
@@ -818,7 +851,7 @@ _WORD_BEFORE_A_VERB_COULD = r"(?:an?|the|not|very|so|too|like|all|just|\w+ing)\b
 def _rewritings(case: TextCase, table: dict) -> list[tuple[int, int, str]]:
     words = "|".join(map(re.escape, sorted(table, key=len, reverse=True)))
     its = rf"(?!it's (?!{_WORD_BEFORE_A_VERB_COULD}))"
-    pattern = re.compile(rf"(?i)\b{its}({words})(?!\w)(?!')(?! been| got| had| not)(?!\s*[.?!]|$)")
+    pattern = re.compile(rf"(?i)\b{its}({words})(?!\w)(?!')(?! been| got| had| not)(?!\s*[.,;:?!)\"”]|$)")
     text = case.text.replace("’", "'")
     def may_be_has(a: int, b: int) -> bool: # a contraction with a past form among the next two words
         return text[a:b].lower() in _LONG and bool(_has(" ".join(text[a:].split()[:3]).replace(",", "")))
@@ -845,10 +878,15 @@ def _free_list(m: Marked, f: re.Match) -> bool: # two things that nothing else h
     before, after = f.start(1) - 1, f.end(2)
     if {m.words[f.end(1) - 1], m.words[f.end(2) - 1]} & COLOR: return False
     ends = m.at(after).tag in ("", ".") # no sentence of its own comes second
-    inside = m.tags[before] in "IVGX" and m.words[before] not in ("between", "of")
-    if not (f.start(1) == 0 or ends and inside): return False
-    articles = m.tags[f.start(1)] == "D", m.tags[f.start(2)] == "D"
-    return m.words[f.start(2) - 1] == "and" and articles[0] == articles[1]
+    inside = m.tags[before] in "VGX" or m.words[before] == "with"
+    begins = f.start(1) == 0 and m.at(after).tag in tuple("XV")
+    if not (begins or ends and inside): return False
+    parts = [m.tags[f.start(g):f.end(g)] for g in (1, 2)]
+    nouns = all(word_tags(m.words[f.end(g) - 1])[0] == "N" and len(m.words[f.end(g) - 1]) > 2 for g in (1, 2))
+    alike = {part[0] == "D" for part in parts}
+    # *clean sinks and counters*: the adjective is of both
+    return m.words[f.start(2) - 1] == "and" and nouns and len(alike) == 1 and (alike == {True} or
+                                                                              {*parts} == {"N"})
 
 @word_edit("list-reordered", "base", "the two things of a list exchanged", moved_only, kind="valid", steps=1)
 def list_reordered(case: TextCase, level: int, generator: np.random.Generator) -> str | None:
@@ -861,4 +899,4 @@ def edits_of(task: str,
     "Names of the registered edits of a task; raises InputError on an unknown task or kind."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     kinds, found = chosen_kinds(kind), [word_edits[name] for name in word_edits.names()]
-    return [edit.name for edit in found if task in edit.tasks and edit.kind_in(task) in kinds]
+    return [edit.name for edit in found if task in edit.tasks and edit.kind in kinds]

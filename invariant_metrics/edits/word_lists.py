@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['VERB_FORMS', 'FORM_OF', 'OPPOSITES', 'SYNONYMS', 'COMPOUNDS', 'ALIKE', 'THINGS', 'KIND_OF', 'GENDERS', 'PERSONS',
-           'MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES', 'TIME_GROUPS', 'TIMES',
-           'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'word_set', 'plural_of', 'word_pairs',
-           'other_things', 'kind_name', 'other_colors']
+           'MODALS', 'WEAKER_MODALS', 'UNITS', 'RELATIONS', 'NAMES', 'NAME_CLASS', 'ENGLISH_NAMES', 'COUNTRIES',
+           'TIME_GROUPS', 'TIMES', 'GERMAN', 'DETAILS', 'CONTRACTIONS', 'NUMBER_NAMES', 'NUMBER_WORDS', 'word_set',
+           'plural_of', 'word_pairs', 'other_things', 'kind_name', 'other_colors']
 
 # %% ../../nbs/edits/40_word_lists.ipynb #03d4d4e7
 from collections.abc import Iterable
@@ -59,17 +59,19 @@ def word_pairs(table: str, tag: str = "") -> dict[str, tuple[str, ...]]: # word 
         if ways == "both": out[other] = (*out.get(other, ()), word)
     return out
 
-# base -> bases, to all forms
-def _verb_table(table: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    return {form: tuple(VERB_FORMS[new][k] for new in table[base]) for form, (base, k) in FORM_OF.items()
-            if base in table}
+# base -> bases, to all forms; participles, which may look like a past form, have a table of their own
+def _verb_tables(table: dict[str, tuple[str, ...]]) -> dict[str, dict[str, tuple[str, ...]]]: # tag -> table
+    finite = {form: tuple(VERB_FORMS[new][k] for new in table[base]) for form, (base, k) in FORM_OF.items()
+              if base in table}
+    return {"V": finite, "E": {VERB_FORMS[base][3]: tuple(VERB_FORMS[new][3] for new in table[base])
+                               for base in table}}
 
-OPPOSITES = {tag: word_pairs("opposite", tag)
-             for tag in "ANRID"} | {"V": _verb_table(word_pairs("opposite", "V"))}
+_VERB_OPPOSITES = word_pairs("opposite", "V")
+OPPOSITES = {tag: word_pairs("opposite", tag) for tag in "ANRID"} | _verb_tables(_VERB_OPPOSITES)
 
 # %% ../../nbs/edits/40_word_lists.ipynb #25ab4aa9
-SYNONYMS = {tag: word_pairs("synonym", tag)
-            for tag in "NARISWD"} | {"V": _verb_table(word_pairs("synonym", "V"))}
+_VERB_SYNONYMS = word_pairs("synonym", "V")
+SYNONYMS = {tag: word_pairs("synonym", tag) for tag in "NARISWD"} | _verb_tables(_VERB_SYNONYMS)
 
 # %% ../../nbs/edits/40_word_lists.ipynb #2da57add
 COMPOUNDS = frozenset(word_table("compounds", "first", "second"))
@@ -123,7 +125,8 @@ def other_colors(word: str) -> tuple[str, ...]: # lower case
 # %% ../../nbs/edits/40_word_lists.ipynb #dfb30547
 GENDERS = {tag: word_pairs("gender", tag) for tag in "NAWP"}
 PERSONS = {tag: word_pairs("person", tag) for tag in "WP"}
-MODALS, UNITS, RELATIONS = word_pairs("modal", "X"), word_pairs("measure"), word_pairs("relation")
+MODALS, WEAKER_MODALS = (word_pairs(table, "X") for table in ("modal", "weaker modal"))
+UNITS, RELATIONS = word_pairs("measure"), word_pairs("relation")
 
 # %% ../../nbs/edits/40_word_lists.ipynb #fa413f9b
 # names of the bilingual world, then English ones

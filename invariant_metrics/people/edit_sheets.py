@@ -29,6 +29,9 @@ from ..stats import wilson
 CLAIMS = {"violation": "Whenever the base is right, the edited text is false.",
           "less": "Whenever the base is right, the edited text is right too, and says less.",
           "form": "The edited text says the same as the base, in worse form.",
+         "unsupported": "Whenever the base is right, what the edited text adds or changes may be right, and "
+                        "nothing in the base supports it.",
+         "implausible": "The edited text says what hardly ever happens.",
           "valid": "Whenever the base is right, the edited text is as right."}
 _WRONG = "the label is wrong"
 _BAD = "bad English"
@@ -84,7 +87,7 @@ def _edit_sample(task: str, target,                      # references, as `probe
         for i in rng(seed, "sample", name).permutation(len(cases)):
             edit = word_edits[name](cases[i], 1, rng(seed, "sheet", name, int(i)))
             if edit is None or not edit.proved: continue
-            rows.append({"family": name, "kind": word_edits[name].kind_in(task), "item": refs.names[i],
+            rows.append({"family": name, "kind": word_edits[name].kind, "item": refs.names[i],
                          "base": cases[i].text, "edited": edit.text})
             found += 1
             if found == sample: break
@@ -181,17 +184,24 @@ _UNREAD, _OLD = "not yet read by people", "read before the edits were changed"
 def _share(value: float, low: float, high: float) -> str:
     return f"{100*value:.0f} % ({100*low:.0f}–{100*high:.0f})"
 
+def _told(task: str) -> dict[str, str]: # what a judge of words makes of the edited texts alone
+    table = load_table(assets_folder()/"edit-blind.csv")
+    table = table[table["task"] == task]
+    return dict(zip(table["family"], table["told_by_words"]))
+
 def edit_cards(task: str,
                readings: str | Path | None = None, # folder; None: those of the package
-              ) -> pd.DataFrame: # family, kind, severity, levels, what, wrong labels, bad English, read
-    "The families of edits of a task, with what people said of them."
+              ) -> pd.DataFrame: # family, kind, severity, levels, what, `told_by_words` and what readers said
+    "The families of edits of a task, with what a judge of words and what people said of them."
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     known = _stored_readings(readings)
     known, now, rows = known[known["task"] == task].set_index("family"), _edits_signature(), []
+    told = _told(task)
     for name in edits_of(task):
         edit = word_edits[name]
-        row = {"family": name, "kind": edit.kind_in(task), "severity": edit.severity, "levels": edit.steps,
-               "what": edit.strength, "wrong_labels": "", "bad_english": "", "read": _UNREAD}
+        row = {"family": name, "kind": edit.kind, "severity": edit.severity, "levels": edit.steps,
+               "what": edit.strength, "told_by_words": told.get(name, ""),
+               "wrong_labels": "", "bad_english": "", "read": _UNREAD}
         if name in known.index:
             r = known.loc[name]
             row |= {"wrong_labels": _share(r.wrong, r.wrong_low, r.wrong_high),

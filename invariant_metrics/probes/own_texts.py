@@ -319,7 +319,7 @@ def edit_items(
                 status[f, l, i] = MATCHED if proved else UNMATCHED
                 if proved: found.append((i, text))
             edits[f, l] = np.array([i for i, _ in found], int), [t for _, t in found]
-    kinds = [word_edits[n].kind_in(task) for n in names]
+    kinds = [word_edits[n].kind for n in names]
     made = _edited(items, names, kinds, levels, np.arange(len(items)), status, edits, task, seed, systems)
     if judge is None: return made
     def again(name, at, level):
@@ -493,6 +493,7 @@ def own_probe(
     # only foils that form does not tell: by "ngrams", or by a causal model, a folder or
     # organization/model@commit
     fluent: str | None = None,
+    all_families: bool = False,                # count those in headlines that are told by their words alone
     scale: str = "default",                    # "quick", "default" or "full": size only
     seed: int = 0, device: str | None = None,
     weights: Mapping | None = None,            # {name: weights}: see `WeightChoice`
@@ -517,6 +518,7 @@ def own_probe(
     if foils:
         sources.append(_edit_foils([f for place in foils for f in _read_foils(place)], own.refs, task,
                                    size.items, seed, judge))
+    sources = [replace(s, texts=replace(s.texts, all_families=all_families)) for s in sources]
     # the oracle knows their edits
     modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys()
     shares = split_metrics(specs, workers)

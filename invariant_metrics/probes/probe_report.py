@@ -149,7 +149,8 @@ def _families_as_rows(table: dict,    # from `profile_heat` or `heat_table`
 # %% ../../nbs/probes/120_probe_report.ipynb #97d00ec1
 _AGAINST = {"paired": "{0} scored worse than the same item before the edit", "item": "{0} scored worse "
             "than {1} of the same item", "set": "sets with {0} scored worse than sets with {1}"}
-_WORSE = {"violation": "the violation", "less": "what says less", "form": "what says it worse"}
+_WORSE = {"violation": "the violation", "less": "what says less", "form": "what says it worse",
+          "unsupported": "what has no grounds", "implausible": "what nobody would say"}
 
 def _broken_pictures(probe: ProbeResult) -> dict: # not the one picture that captions are about
     return {key: images for key, images in probe.examples.items()

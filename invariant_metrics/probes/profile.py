@@ -435,14 +435,14 @@ def _over_families(metric: str, view: str, kind: str, known: Sequence[dict], clu
 def _with_ledger(frame: pd.DataFrame, ledger: pd.DataFrame) -> pd.DataFrame: # applicable, matched
     ledger = ledger.assign(share=1 - ledger["not_applicable"] / ledger["n"],
                            paired=ledger["matched"] / ledger["n"])
-    both = ledger.groupby("family")[["share", "paired"]].mean().rename(columns={"share": "applicable",
-        "paired": "matched"})
-    return frame.drop(columns=["applicable", "matched"], errors="ignore").join(both, on="family")
+    known = {"share": "applicable", "paired": "matched", "told_by_words": "told_by_words"}
+    both = ledger.groupby("family")[[name for name in known if name in ledger]].mean().rename(columns=known)
+    return frame.drop(columns=both.columns, errors="ignore").join(both, on="family")
 
 _NAMES = ("source", "metric", "family", "view", "level")
 COLUMNS = [*_NAMES[1:], "severity", "n", "n_clusters", *(f"{q}{end}" for q in ("change", *_QUANTITIES)
     for end in ("", "_low", "_high")), "exchange_n", "exchange_bounded", "isotonic", "valid_change",
-           "detected_from", "detected", "applicable", "matched"]
+           "detected_from", "detected", "applicable", "matched", "told_by_words"]
 
 # %% ../../nbs/probes/010_profile.ipynb #91c85c24
 def empty_profile() -> pd.DataFrame:

@@ -97,7 +97,7 @@ def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Calla
     foils = [Path(foil) for foil in given.foils]
     named = {name: list(value) for name, value in (("field", given.field), ("key", given.key)) if value}
     return partial(own_probe, given.task, given.target, systems or None, given.source, foils=foils or None,
-                   base=given.base, fluent=given.fluent, **named, **common)
+                   base=given.base, fluent=given.fluent, all_families=given.all_families, **named, **common)
 
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
@@ -131,6 +131,8 @@ def run_probe(
     # for your texts: use only edits that a model of form cannot tell from the texts before the edit; the
     # model: ngrams (fitted to the target), or a causal model as a folder or organization/model@COMMIT
     fluent: str | None = None,
+    # for your texts: count in headlines also the kinds that are told by their words alone
+    all_families: bool = False,
     # for pictures: the alternative that violations are compared with, e.g. wide-recoloring
     valid: str | None = None,
     # for colors: the measure by which violation and alternative are equally far from the truth; default psnr
@@ -162,6 +164,7 @@ def run_probe(
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}),
+                 **({"all_families": True} if all_families else {}),
                  **ImageReading(data_range, background, frame, max_pixels).chosen,
                  **({} if match is None else {"match": match}), **({} if tiles is None else {"tiles": tiles}),
                  **{name: list(value) for name, value in (("field", field), ("key", key)) if value})

@@ -25,6 +25,7 @@ from ..runs import per_scale, share_out
 from ..encoders.text_encoder import RememberingEncoder, bert
 from ..edits.captions import caption_items
 from ..edits.colors import AXES, families, perturbations
+from ..edits.fluency import blind_auc
 from ..edits.world_sentences import LEVELS, TEXT_TASKS, TextItems, sentence_items
 from ..edits.world_sentences import text_wrongness
 from .preference import wins
@@ -159,6 +160,7 @@ class EditedTexts:
     scores: _TextScores | None = None
     # what a judge of form says of each family and level, as `tables.ledger_table` takes it
     form: pd.DataFrame | None = None
+    all_families: bool = False # count those in headlines that are told by their words alone
 
     def at(self, group: tuple) -> np.ndarray: # (n,)
         "The items of a group."
@@ -341,11 +343,23 @@ def tables(self: EditedTexts, metric: Metric, sets: RandomSets) -> Iterator[Fami
         profiled = (single[::-1] or views) if matched.any() else []
         yield FamilyTables(auc, dose, [c.verdicts(self.cluster, told) for c in profiled])
 
+# %% ../../nbs/probes/070_worlds.ipynb #b7d0e101
+@patch
+def told_by_words(self: EditedTexts) -> list[float]: # of each family
+    "How well each family is told, at its mildest, by a judge that sees the edited texts alone."
+    bases = dict(zip(self.at(("base", -1, -1)).tolist(), self.groups["base", -1, -1][1]))
+    found = []
+    for f in range(len(self.families)):
+        at, texts = self.groups.get(("edit", f, 0), (np.zeros(0, int), []))
+        found.append(blind_auc([bases[i] for i in at.tolist()], texts, self.cluster[at]))
+    return found
+
 # %% ../../nbs/probes/070_worlds.ipynb #d1a608df
 @patch
 def ledger(self: EditedTexts) -> pd.DataFrame: # as `tables.ledger_table`
     "What became of every item: `matched` was edited and proved, `unmatched` edited and not proved."
-    return ledger_table(self.status, self.families, self.kinds, self.levels, form=self.form)
+    return ledger_table(self.status, self.families, self.kinds, self.levels, form=self.form,
+                        told=self.told_by_words(), all_families=self.all_families or self.of_world)
 
 # %% ../../nbs/probes/070_worlds.ipynb #6cd51043
 @patch

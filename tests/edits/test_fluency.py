@@ -8,7 +8,7 @@ from commands import cli
 from open_cells import open_cells
 from invariant_metrics.core import InputError, rng
 from invariant_metrics.edits.fluency import _DRAWS, _PARTS, FormJudge, _fluency_auc, form_judge, _form_parts, _keep_matched, match_candidates
-from invariant_metrics.edits.fluency import text_cases
+from invariant_metrics.edits.fluency import blind_auc, text_cases
 from invariant_metrics.edits.language_models import TaggedNGrams, causal_scorer
 from invariant_metrics.probes.probe_figures import form_tables
 from invariant_metrics.probes.own_texts import OWN_SIZES, own_probe
@@ -122,3 +122,14 @@ def test_a_causal_model_judges_by_words_alone(tmp_path):
     config = json.loads((tmp_path/"config.json").read_text())
     (tmp_path/"config.json").write_text(json.dumps(config | {"auto_map": {"AutoModelForCausalLM": "evil.Evil"}}))
     with pytest.raises(InputError, match="code of its own"): causal_scorer(tmp_path)
+
+
+def test_a_judge_of_words_tells_marks_and_no_exchange():
+    words, g = "red blue green dog cat bird sits lies stands".split(), np.random.default_rng(0)
+    bases = [" ".join(g.choice(words, 6)) for _ in range(120)]
+    mirrored = [t.replace("red", "#").replace("blue", "red").replace("#", "blue") for t in bases]
+    assert blind_auc(bases, [t + " nearby" for t in bases]) > 0.99 and abs(blind_auc(bases, bases) - 0.5) < 1e-9
+    assert abs(blind_auc(bases, mirrored) - 0.5) < 0.1 # as many ways to as from: nothing to learn
+    own = [f"{t} word{k}" for k, t in enumerate(bases)] # a word of each item's own is learned from no other item
+    assert np.isnan(blind_auc(bases[:9], own[:9])) and np.isnan(blind_auc(bases, own, clusters=[0] * 60 + [1] * 60))
+    assert blind_auc(bases, own) > 0.8 # but that the last word is none of the usual ones is

@@ -23,6 +23,7 @@ from invariant_metrics.edits.word_edits import negations, numbers_of_text, put, 
 TEXTS = ["A young woman in a red jacket is standing next to two big dogs on a sandy beach.", "The man did not say that he was happy about 3 of his 12 horses.",
          "Emma Keller met her brother in Boston on Monday, and they bought 5 pounds of apples.", "It can't rain for 10 days. The government said it will help. John agreed.",
          "Two boys ride their bikes down an empty street in the morning.", "A cat and a dog are sleeping under a wooden table.",
+         "The company may sell its house.", "Mr. Keller gave a speech in Boston.", "The family have lived in the house for 20 years.",
          "He opens the old door quickly, but it is too late.", "There are several people watching a tennis match.", "A man riding a wave on top of a white surfboard.",
          "The girl is feeding a horse because she likes it.", "The old man wants a dog. He sold an old hotel in May.", "A table with a lamp and a book.",
          "A lamp on a table.", "A brown cat next to a white dog."]
@@ -125,15 +126,16 @@ def tried(name: str, text: str, level: int = 1, others: tuple = (), source: str 
 
 
 def test_an_omission_takes_a_word_and_punctuation_more_than_the_end_mark():
-    assert tried("omission", "A dog on a bed.") == {"A dog."}
+    assert tried("omission", "A dog on a bed.") == set() # no place at which about 15 % of the words are left
+    assert tried("omission", "A dog sleeps on a red couch in a small room near a window.") == {"A dog sleeps on a red couch in a small room."}
     assert not word_edits["omission"].proof(TextCase("A dog on a bed."), "A dog on a bed", 1)
-    assert tried("punctuation", "Two dogs.") == {"Two, dogs."} and not word_edits["punctuation"].proof(TextCase("Two dogs."), "Two dogs", 1)
+    assert tried("punctuation", "The dogs.") == {"The, dogs."} and not word_edits["punctuation"].proof(TextCase("Two dogs."), "Two dogs", 1)
 
 
-def test_nobody_becomes_they():
-    for text in ("A man with his dog.", "A girl and her cat.", "He slept.", "A dog in its bed."):
-        made = tried("pronoun-changed", text)
-        assert made and not any({"they", "their", "them"} & {*flat(t)} for t in made), made
+def test_a_pronoun_becomes_one_that_fits_its_verb():
+    for text, made in [("A man with his dog.", {"A man with our dog."}), ("They bought their house.", {"They bought our house."}), ("He sleeps.", set()),
+                       ("The US team slept.", set())]:
+        assert tried("pronoun-changed", text) == made
 
 
 def test_men_and_women_do_not_just_change_places():
@@ -175,7 +177,7 @@ def test_has_is_not_written_as_is():
     ("phrase-removed", "A man sits on the top of a roof with a bag of tools.", None), ("subject-removed", "A man is riding a horse.", "Riding a horse."),
     ("omission", "A man put the cup on the table.", None), ("entity-removed", "A map of the Boston subway.", "A map of the subway."),
     ("object-dropped", "A cat and a dog are here.", None), ("object-dropped", "Giraffes in a wood and grass enclosure.", None),
-    ("function-word-removed", "A man sits on benches.", "Man sits on benches.")])
+    ("function-word-removed", "She plans to return home at the start of September.", "She plans to return home at start of September.")])
 def test_what_is_left_is_true_and_whole(name, text, made):
     assert tried(name, text) == ({made} if made else set())
 
@@ -188,8 +190,8 @@ def test_what_is_left_is_true_and_whole(name, text, made):
     ("attributes-swapped", "A young woman in a red coat.", None), ("attributes-swapped", "A red bus and a white car.", r"A white bus and a red car."),
     ("antonym", "A stop sign standing on a corner.", None), ("antonym", "A bird sitting on a wire.", None), ("antonym", "A man eats fast food.", None),
     ("gender-changed", "A dog with his bone.", None), ("gender-changed", "A man looks at himself.", r"A woman looks at herself."),
-    ("entity-replaced", "A man throws a Frisbee.", None), ("tense-changed", "A man wants to ride.", r"A man wanted to ride."),
-    ("tense-changed", "They had a dog.", None), ("tense-changed", "A man had a dog.", r"A man has a dog."), ("tense-changed", "The team will only play.", None),
+    ("entity-replaced", "A man throws a Frisbee.", None), ("tense-changed", "A man wants to ride.", None),
+    ("tense-changed", "They had a dog in 2010.", None), ("tense-changed", "Mr. Keller gave a speech.", r"Mr. Keller will give a speech."),
     ("tense-changed", "A man and a woman walked.", None),
     ("hypernym", "Two pieces of pizza.", None), ("question", "Two children being fed.", None)])
 def test_edits_read_like_english(name, text, made):
@@ -252,15 +254,14 @@ def test_tasks_and_users_own_edits():
     with pytest.raises(InputError, match="unknown task"): edits_of("captions")
     with pytest.raises(InputError, match="unknown kind of edit"): edits_of("captioning", "violations")
     assert {"hypernym", "object-dropped"} <= {*edits_of("captioning", "less")} and {"misspelling", "shuffle"} <= {*edits_of("captioning", "form")}
-    assert "tense-changed" in edits_of("captioning", "form") and "tense-changed" in edits_of("translation", "violation")
+    assert "tense-changed" not in edits_of("captioning") and "tense-changed" in edits_of("translation", "violation")
+    assert "modal-changed" in edits_of("translation", "unsupported") and "relation-reversed" in edits_of("captioning", "implausible")
     for task in EDIT_TASKS:
         assert sorted(edits_of(task)) == sorted(name for kind in EDIT_KINDS for name in edits_of(task, kind))
         assert {*edits_of(task, AXES)} | {*edits_of(task, "valid")} == {*edits_of(task)}
     @word_edit("test-shout", "minor", "marks", lambda case, after, level: after.endswith("!" * level))
     def shout(case, level, generator): return case.text + "!" * level
     with pytest.raises(InputError, match="unknown kind of edit 'wrong'"): word_edit("test-wrong", "minor", "marks", None, kind="wrong")(shout)
-    with pytest.raises(InputError, match="unknown kind of edit"):
-        word_edit("test-wrong", "minor", "marks", None, elsewhere={"captioning": "wrong"})(shout)
     assert "test-wrong" not in word_edits
     try: assert word_edits["test-shout"](case(0), 2, rng(0)).proved
     finally: del word_edits.entries["test-shout"]

@@ -13,7 +13,7 @@ from invariant_metrics.worlds.scene_captions import relation_captions
 from invariant_metrics.worlds.scenes import make_scenes
 from invariant_metrics.probes.own_texts import ALTERNATIVE, OWN_SIZES, _deal_references, edit_foils, edit_items, _foil_items
 from invariant_metrics.probes.own_texts import open_own_texts, _oracle_scores, own_probe, _read_foils, _text_wrongness
-from invariant_metrics.probes.tables import MATCHED, NOT_APPLICABLE, UNMATCHED
+from invariant_metrics.probes.tables import TOLD_BY_WORDS, MATCHED, NOT_APPLICABLE, UNMATCHED
 from invariant_metrics.probes.probe_task import ProbeResult, ProbeSize
 from invariant_metrics.edits.word_families import edits_of
 from invariant_metrics.edits.word_edits import TextCase, word_edits
@@ -92,8 +92,8 @@ def test_the_oracle_does_not_know_which_edit_made_a_text():
 
 
 def test_truth_of_single_texts():
-    case, valid = TextCase("A small cat and a dog sit.", ("Two pets sit.",)), edits_of("captioning", "valid")
-    for right in ("a small cat and a dog sit", "two pets sit !", "A little cat and a dog sit."): assert _text_wrongness(case, right, valid) == 0, right
+    case, valid = TextCase("A large cat and a dog sit.", ("Two pets sit.",)), edits_of("captioning", "valid")
+    for right in ("a large cat and a dog sit", "two pets sit !", "A big cat and a dog sit."): assert _text_wrongness(case, right, valid) == 0, right
     for wrong in ("", "A small cat and a dog do not sit.", "A small dog and a cat sit.", "Sit dog a and cat small a.", "Two cats sit."): assert _text_wrongness(case, wrong, valid) == 1, wrong
 
 
@@ -287,3 +287,12 @@ def indeed(case, level, generator): return "Indeed " + case.text[:1].lower() + c
     assert found[2].auc.equals(found[1].auc)
     oracle = {family: rows(found[2], metric="oracle", view="paired", family=family, level="1").auc.item() for family in ("negation", "indeed-by-test")}
     assert oracle == {"negation": 1.0, "indeed-by-test": 0.5}
+
+
+def test_the_ledger_says_what_words_alone_tell_and_all_counts_it():
+    ask = lambda **options: own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["negation", "color-replaced", "misspelling"], levels=(1,), scale="test",
+                                      progress=False, **options).ledger.set_index("family")
+    headline, every = ask(), ask(all_families=True)
+    assert headline.loc["negation", "told_by_words"] > TOLD_BY_WORDS > headline.loc["color-replaced", "told_by_words"]
+    assert headline.loc[["negation", "color-replaced", "misspelling"], "counted"].to_list() == [False, True, True] and every["counted"].all()
+    assert every["told_by_words"].equals(headline["told_by_words"])

@@ -134,3 +134,21 @@ def test_page_and_shell_keep_the_axes_apart(probe):
     assert len(titles) == 9 and sum("say less" in t for t in titles) == 3 and sum("say it worse" in t for t in titles) == 3
     auc = pd.DataFrame(_probe_payload(summarize_probe(apart, "captioning"), apart)["auc"])
     assert auc.groupby("kind")["family"].nunique().to_dict() == {"form": 4, "less": 5, "violation": 31}
+
+
+def test_what_words_tell_is_in_the_tables_and_not_in_the_counts(probe):
+    told = probe.with_tables(ledger=probe.ledger.assign(told_by_words=0.9, counted=~probe.ledger["family"].isin(KINDS[:2])))
+    was, now = (summarize_probe(found, "captioning") for found in (probe, told))
+    of = lambda summary: summary.counts.set_index(["metric", "view"]).loc[("bleu", "paired")]
+    assert (of(was)["of"], of(now)["of"], of(was)["notices"] - of(now)["notices"]) == (33, 31, 2)
+    assert dict(now.sentences["captioning"])["Told by their words alone:"].startswith("kind-00 and kind-01")
+    assert "Told by their words alone:" not in dict(was.sentences["captioning"]) and len(told.profile) == len(probe.profile)
+    nothing = probe.with_tables(ledger=probe.ledger.assign(told_by_words=0.9, counted=False))
+    assert not len(kind_verdicts(nothing))
+
+
+def test_what_is_unsupported_or_implausible_enters_no_average(probe):
+    kinds = {KINDS[0]: "unsupported", KINDS[1]: "implausible"}
+    apart = probe.with_tables(ledger=probe.ledger.assign(kind=[kinds.get(f, "violation") for f in probe.ledger["family"]]))
+    counts = summarize_probe(apart, "captioning").counts.set_index(["metric", "view", "kind"])
+    assert counts.loc[("bleu", "paired"), "of"].to_dict() == {"unsupported": 1, "implausible": 1, "violation": 31}
