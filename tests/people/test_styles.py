@@ -226,7 +226,7 @@ def test_draws_without_a_correlation_are_left_out_and_counted():
     assert 0 < lost < 50 and list(found.table["draws"]) == [1000 - lost]*2 and np.isfinite(found.table.drop(columns=["metric", "layer"]).to_numpy(float)).all()
     assert found.notes == (f"{lost} of 1000 draws have no correlation (FID layer, KID layer): no differences between the styles drawn; left out",)
     assert found.table["low"][0] == pytest.approx(np.nanquantile(found.replicates["FID", "layer"], 0.025))
-    assert np.isfinite(open_cells("people/160_styles").layer_differences(found)[["low", "high"]].to_numpy()).all()
+    assert np.isfinite(open_cells("people/170_styles").layer_differences(found)[["low", "high"]].to_numpy()).all()
     assert agreement().notes == () and list(agreement().table["draws"]) == [200, 200]
     empty = StyleAgreement(("a",), np.zeros(1), {}, {("FID", "a"): 0.3}, {("FID", "a"): np.array([np.nan, 0.2])}, {("FID", "a"): np.zeros(3)}, 0.95, found.signature)
     with pytest.raises(InputError, match="FID a: 1 of 2 draws have a correlation"): empty.table
@@ -265,7 +265,7 @@ def test_differences_use_shared_replicates():
     g = rng(0, "noise")
     base = np.linspace(0, 2, 6)[:, None] + g.standard_normal((6, 25))
     found = agreement(values={"one": (base, False), "two": (base + 0.01*g.standard_normal((6, 25)), False)})
-    rows = open_cells("people/160_styles").layer_differences(found, ("one", "")).set_index("metric")
+    rows = open_cells("people/170_styles").layer_differences(found, ("one", "")).set_index("metric")
     width = lambda frame, name: float(frame.loc[name, "high"] - frame.loc[name, "low"])
     assert rows.loc["two", "low"] <= 0.02 and width(rows, "two") < width(found.table.set_index("metric"), "one")/3
 
