@@ -20,8 +20,8 @@ from ..plots import HUES, INK, STYLE, cell, inline_svg, number, percent, percent
 from ..plots import picture, short
 from ..plots import small_figure
 from ..probes.probe_figures import line_look
-from .improvement import (BASE, LENGTH, NULLS, PLACES, SAFE, SATURATION, UNTRAINED,
-                                                 BEYOND)
+from .improvement import (BASE, BEYOND, LENGTH, NULLS, PLACES, SAFE, SATURATION, SEEN,
+                                                 UNTRAINED)
 from .plan import is_later_draw, is_random
 
 # %% ../../nbs/studies/070_study_figures.ipynb #bf9e3dc0
@@ -44,7 +44,7 @@ def with_units(improvements: pd.DataFrame) -> pd.DataFrame:
 # %% ../../nbs/studies/070_study_figures.ipynb #80deb5a8
 def is_control(system: str) -> bool:
     "Whether a system is a control."
-    return (system in NULLS or system in UNTRAINED or is_random(system)
+    return (system in NULLS or system in UNTRAINED or is_random(system) or system.lstrip("+") in SEEN
             or system.endswith(("-shuffled", "-single")))
 
 def without_draws(frame: pd.DataFrame) -> pd.DataFrame: # with a column `system`

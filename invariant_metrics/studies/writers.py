@@ -31,7 +31,7 @@ from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGri
                                           StudyPlan, StudySize, Unit)
 from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
-from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
+from .corpora import (EXACT_COUNTS, EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
                                              exact_metric, measure_texts)
 from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names, picture_encoder
 from .corpora import text_encoder, text_weight_takers, writer_metrics
@@ -184,13 +184,13 @@ class WritingTask(StudyTask):
                                                         for m in text_weight_takers(self.plan)}
 
     def shares(self) -> tuple[str, ...]:
-        return () if self.plan.settings["data"] else tuple(EXACT_MEASURES[self.plan.task])
+        if self.plan.settings["data"]: return ()
+        return tuple(name for name in EXACT_MEASURES[self.plan.task] if name not in EXACT_COUNTS)
 
     def own_names(self) -> dict[str, list[str]]:
         return {part: own_names(self.plan, part) for part in DATA_PARTS}
 
     def form(self, spec: str) -> tuple[str, dict]: # of controls and of other forms
-        if spec == _WEIGHTED or spec in _GRAPH_CONTROLS: return "scene-graph", {}
         return INVARIANT_FORMS.get(spec) or super().form(spec)
 
     def network(self, seed: int) -> TextGenerator:
