@@ -42,7 +42,7 @@ def test_every_system_control_and_exact_measure_is_there(study):
     task = study.meta["settings"]["task"]
     assert set(study.results["system"]) == set(SYSTEMS[task]) and set(study.results["task"]) == {task}
     exact = {"translation": {"kept-entities", "kept-numbers", "kept-sentiment", "kept-relation", "right", "bleu", "chrf"},
-             "captioning": {"true-objects", "true-colors", "true-relations", "kept-relations", "false-claims", "claims-relation", "cider-d", "scene-graph-f1"}}[task]
+             "captioning": {"true-objects", "true-colors", "true-relations", "kept-relations", "false-claims", "claims-relation", "true-sides", "cider-d", "scene-graph-f1"}}[task]
     assert exact | {"fbd", "fbd-4", "bertscore", "length", "length-gap", "meteor-nltk"} <= set(study.results["metric"])
     assert set(study.improvements["reading"]) == {"selected", "best", "beyond length"} | ({"beyond more-data"} if task == "translation" else set())
     assert not study.improvements["metric"].isin(["claims-relation"]).any() # it has no better direction

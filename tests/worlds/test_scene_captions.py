@@ -89,7 +89,8 @@ def test_silence_counts_nothing_and_lengths_must_agree():
     assert judge_captions([], [])["all"].shape == (0,)
     red = read_claims("a red ball is left of a blue boat")
     told = count_claims(["", "a red ball", "a red ball is right of a green boat", "a red ball is left of a blue boat"], [red]*4)
-    assert [told[k].tolist() for k in ("kept-relations", "false-claims", "claims-relation")] == [[0, 0, 0, 1], [0, 0, 2, 0], [0, 0, 1, 1]]
+    assert [told[k].tolist() for k in ("kept-relations", "false-claims", "claims-relation", "true-sides")] == [[0, 0, 0, 1], [0, 0, 2, 0], [0, 0, 1, 1], [0, 0, 0, 1]]
+    assert count_claims(["a red ball on grass"], [read_claims("a red ball on grass")])["true-sides"][0] == 0 # a ground is no side
     with pytest.raises(InputError, match="2 captions for 1 scenes"): judge_captions(["a", "b"], [read_claims("a ball")])
     with pytest.raises(InputError, match="give one for each"): judge_captions("a", [read_claims("a ball")])
     with pytest.raises(InputError, match="no scene 150"): relation_captions(SCENES, 150)
