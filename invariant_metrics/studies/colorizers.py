@@ -56,7 +56,8 @@ _COLORIZATION = StudyDesign(
     sizes=per_scale(StudySize(32, 256, 48, 96, 40, 20, 16, 60),
                     StudySize(32, 1200, 256, 512, 1200, 300, 16, 400),
                     StudySize(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)),
-    grids={"default": StudyGrid((0.03, 0.3), 3, (("segmentation",), ("depth",), ("segmentation", "depth"), (MORE_DATA,))),
+    grids={"default": StudyGrid((0.03, 0.3), 3, (("segmentation",), ("depth",), ("segmentation", "depth"),
+                                                 (MORE_DATA,))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
                              (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"),
                               ("segmentation", "depth", "edges"), (MORE_DATA,), (MULTI_TASK,)),
@@ -481,10 +482,12 @@ def _paint_and_label(network: Colorizer, batch: Mapping) -> tuple[Tensor, Tensor
 def _labelled_loss(alpha: float) -> AugmentedLoss:
     "The plain loss, and those of the labels at the second head."
     def color(made: tuple, batch: Mapping) -> Tensor: return color_loss(made[0], batch["ab"])
-    def classes(made: tuple, batch: Mapping) -> Tensor: return F.cross_entropy(made[1][:, :-1], batch["classes"])
+    def classes(made: tuple, batch: Mapping) -> Tensor:
+        return F.cross_entropy(made[1][:, :-1], batch["classes"])
     def depth(made: tuple, batch: Mapping) -> Tensor:
         return silog(inverse_depth(made[1][:, -1:]), batch["depth"]).mean()
-    return AugmentedLoss(task=color, predict=_paint_and_label, others={"classes": (classes, alpha), "depth": (depth, alpha)})
+    return AugmentedLoss(task=color, predict=_paint_and_label,
+                         others={"classes": (classes, alpha), "depth": (depth, alpha)})
 
 @patch
 def training_on_seen(self: Colorization, names: Sequence[str], alpha: float, seed: int,

@@ -260,7 +260,8 @@ def writer_metrics(
 EXACT_MEASURES = {"translation": {f"kept-{k}": True for k in ("entities", "numbers", "sentiment", "relation")}
                   | {"right": True},
                   "captioning": {f"true-{k}": True for k in ("objects", "colors", "relations")}
-                  | {"kept-relations": True, "false-claims": False, "claims-relation": None}}
+                  | {"true-sides": True, "kept-relations": True, "false-claims": False,
+                     "claims-relation": None}}
 EXACT_COUNTS = ("kept-relations", "false-claims") # numbers of facts in a caption; the others are shares
 
 def _exact_rows(task: str, texts: Sequence[str], truth: Sequence) -> dict[str, Rows]: # name -> (N,)
@@ -268,7 +269,9 @@ def _exact_rows(task: str, texts: Sequence[str], truth: Sequence) -> dict[str, R
     if task == "captioning":
         found = {f"true-{name}": values for name, values in judge_captions(texts, truth).items()}
         found |= count_claims(texts, truth)
-    else: found = {name if name == "right" else f"kept-{name}": v for name, v in preserved(texts, truth).items()}
+    else:
+        kept = preserved(texts, truth)
+        found = {name if name == "right" else f"kept-{name}": values for name, values in kept.items()}
     return {name: Rows(torch.as_tensor(found[name], dtype=torch.float64)) for name in EXACT_MEASURES[task]}
 
 def exact_metric(name: str) -> Metric:

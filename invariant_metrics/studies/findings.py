@@ -59,7 +59,8 @@ def _oracle_sees(gains: pd.DataFrame) -> str: # each trained system, and more th
 
 def _more_data_parts(gains: pd.DataFrame) -> str: # without any invariant
     distance, oracle = gains.loc[("+more-data", "fd")], gains.loc[("+more-data", "oracle")]
-    return _verdict(distance["ci_high"] < 0 < oracle["ci_low"], distance["ci_low"] > 0 or oracle["ci_high"] < 0)
+    return _verdict(distance["ci_high"] < 0 < oracle["ci_low"],
+                    distance["ci_low"] > 0 or oracle["ci_high"] < 0)
 
 def _is_beyond_data(beyond: pd.DataFrame) -> str: # the same data on both sides
     row = beyond.loc[("+more-data+segmentation+depth", "oracle")]

@@ -97,7 +97,8 @@ def is_later_draw(name: str) -> bool:
 def _random_draws(names: Sequence[str], count: int) -> tuple[str, ...]:
     "The controls, each random one `count` times under numbered names."
     def draw(name: str, k: int) -> str: return "+".join(f"{part}-{k}" for part in name.split("+"))
-    def later(name: str) -> list[str]: return [draw(name, k) for k in range(2, count + 1)] if is_random(name) else []
+    def later(name: str) -> list[str]:
+        return [draw(name, k) for k in range(2, count + 1)] if is_random(name) else []
     return tuple(draw for name in names for draw in (name, *later(name)))
 
 # %% ../../nbs/studies/010_plan.ipynb #e3d4bf64

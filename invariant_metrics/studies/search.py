@@ -20,11 +20,11 @@ from ..experiments.study import Piece, Study
 from ..experiments.work import run_study
 from ..files import results_table
 from ..stats import interval
-from .improvement import (BASE, CHANCE_COLUMNS, MORE_DATA, SAFE_COLUMNS, SEEN, Bank, alpha_place,
-                                                 best_alpha, chance_table)
+from .improvement import (BASE, CHANCE_COLUMNS, MORE_DATA, SAFE_COLUMNS, SEEN,
+                                                 Bank, alpha_place, best_alpha, chance_table)
 from .improvement import improvement_table, safe_columns, safe_sentences
-from .plan import (Start, StudyPlan, StudySize, Unit, is_later_draw, is_random, read_unit,
-                                          release_memory, start_of, unit_file)
+from .plan import (Start, StudyPlan, StudySize, Unit, is_later_draw, is_random,
+                                          read_unit, release_memory, start_of, unit_file)
 from .tasks import (StudyTask, control_names, make_plan, pretrain_network, run_unit,
                                            split_record, study_tasks)
 from ..training.checkpoint import read_state
@@ -142,8 +142,11 @@ def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[Study
     "The plan of these settings, and metric -> higher is better; InputError on anything unknown or missing."
     plan = make_plan(settings, size)
     task = study_tasks[plan.task](plan)
-    cannot = [name for names in plan.systems.values() for name in names if name in SEEN and name not in task.given()]
-    if cannot: raise InputError(f"{cannot[0]} is not there for this network and these data; leave it out of --systems")
+    asked = {name for names in plan.systems.values() for name in names}
+    cannot = [name for name in SEEN if name in asked and name not in task.given()]
+    if cannot:
+        raise InputError(f"{cannot[0]} is not there for this network and these data; "
+                         "leave it out of --systems")
     higher = task.check()
     select = plan.settings["select"]
     if select not in higher: raise unknown("metric to select by", select, higher)
@@ -205,7 +208,8 @@ def _training_result(task: StudyTask,
              "curve": list(plan.design.curve), "tricks": list(plan.design.tricks),
              "random_networks": plan.random_networks, "select": select, "device": task.device,
              "chosen": chosen, "examples": examples, "step_cost": _step_costs(folder, units),
-             "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems if s != f"+{MORE_DATA}"},
+             "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems
+                         if s != f"+{MORE_DATA}"},
              "pulls": _mean_pulls(folder, _control_units(plan, controls)),
              "safe": safe_sentences(tables["safe_columns"])}
     return StudyResult(tables, panels, found)
@@ -251,7 +255,8 @@ class TrainingStudy(Study):
     def starts(self) -> list[Start]:
         "Where the units of all systems begin, each once."
         plan = self.plan
-        return list(dict.fromkeys(start_of(u, plan.systems[u.system]) for u in plan.units(list(plan.systems))))
+        units = plan.units(list(plan.systems))
+        return list(dict.fromkeys(start_of(unit, plan.systems[unit.system]) for unit in units))
 
     def pretrain(self, start: Start, tick: Callable[[], None]) -> None:
         pretrain_network(self.task(tick), start)

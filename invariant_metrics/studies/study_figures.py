@@ -17,8 +17,8 @@ import pandas as pd
 
 from ..stats import student
 from ..experiments.report import interval_cell, table
-from ..plots import HUES, INK, STYLE, cell, inline_svg, join_names, number, percent, percent_range
-from ..plots import picture, short
+from ..plots import HUES, INK, STYLE, cell, inline_svg, join_names, number, percent
+from ..plots import percent_range, picture, short
 from ..plots import small_figure
 from ..probes.probe_figures import line_look
 from .improvement import (BASE, BEYOND, LENGTH, NULLS, PLACES, SAFE, SATURATION, SEEN,
@@ -301,10 +301,11 @@ def edge_lines(improvements: pd.DataFrame,
                alphas: Sequence[float], # of the grid
               ) -> list[str]:           # none if every best weight lies inside
     "Which gains at the weight best for a metric end at the largest weight of the grid, a line per system."
+    largest = max(alphas, default=np.inf)
     rows = improvements[(improvements["reading"] == "best") & (improvements["ci_low"] > 0)]
-    rows = rows[~rows["system"].map(is_control).astype(bool) & (rows["alpha"] == max(alphas, default=np.inf))]
-    return [f"{system} ends at its largest weight ({max(alphas):g}), not at an optimum, in {join_names(part['metric'])}."
-            for system, part in rows.groupby("system", sort=False)]
+    rows = rows[~rows["system"].map(is_control).astype(bool) & (rows["alpha"] == largest)]
+    return [f"{system} ends at its largest weight ({largest:g}), not at an optimum, "
+            f"in {join_names(part['metric'])}." for system, part in rows.groupby("system", sort=False)]
 
 # %% ../../nbs/studies/070_study_figures.ipynb #705bbee0
 def pull_lines(meta: Mapping) -> list[str]: # of a study

@@ -171,8 +171,8 @@ _MATCHED_IN = { # reading -> its beginning, and what a curve is matched in
     "beyond desaturation": ("Beyond what paler colors alone reach", "at no greater loss of PSNR"),
     "at equal colorfulness": ("Against the baseline made as colorful", "at the same mean colorfulness"),
     "beyond length": ("Beyond what length alone reaches", "at the same mean length"),
-    f"beyond {MORE_DATA}": ("Beyond the data that g has seen", "against the baseline trained on them, unlabelled"),
-    f"beyond {MULTI_TASK}": ("Beyond g's labels", "against the baseline with these labels at a second head")}
+    f"beyond {MORE_DATA}": ("Beyond the data that g has seen", "against the baseline trained on them"),
+    f"beyond {MULTI_TASK}": ("Beyond g's labels", "against the baseline with them at a second head")}
 
 def _of_own_systems(improvements: pd.DataFrame, reading: str) -> pd.DataFrame: # without controls
     control = improvements["system"].map(fig.is_control).astype(bool)
@@ -523,7 +523,8 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
     if training is not None:
         training = training.with_tables(results=fig.without_draws(training.results),
                                         improvements=fig.without_draws(training.improvements))
-        answers += [*_control_lines(training.meta, training.improvements), *_training_headline(training.improvements)]
+        gains = training.improvements
+        answers += [*_control_lines(training.meta, gains), *_training_headline(gains)]
         signatures |= dict(zip(training.results["metric"], training.results["signature"]))
         names += [*training.results["metric"], *training.results["system"]]
         files |= part_files("training", _TRAINING_FILES)

@@ -317,7 +317,8 @@ def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
 def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> its trained controls
     "The controls of the plan that can be trained here."
     known = {*invariant_names(), *task.more_controls, *task.given()}
-    def can(control: str) -> bool: return all(part in known or task.form(part)[0] in known for part in control.split("+"))
+    def can(control: str) -> bool:
+        return all(part in known or task.form(part)[0] in known for part in control.split("+"))
     return {system: tuple(filter(can, names)) for system, names in task.plan.controls.items()}
 
 # %% ../../nbs/studies/020_tasks.ipynb #b5209342

@@ -31,9 +31,10 @@ from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGri
                                           StudyPlan, StudySize, Unit)
 from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
-from .corpora import (EXACT_COUNTS, EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
-                                             exact_metric, measure_texts)
-from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names, picture_encoder, seen_sentences
+from .corpora import (EXACT_COUNTS, EXACT_MEASURES, INVARIANT_FORMS, SHOWN,
+                                             TextCorpus, corpora, exact_metric, measure_texts)
+from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names
+from .corpora import picture_encoder, seen_sentences
 from .corpora import text_encoder, text_weight_takers, writer_metrics
 from ..metrics.metric import Metric, weight_names
 from ..models.bibert import LanguageModel
@@ -57,7 +58,8 @@ _TRANSLATION = StudyDesign(
     sizes=per_scale(StudySize(0, 256, 48, 96, 40, 20, 16, 60),
                     StudySize(0, 3000, 200, 400, 500, 120, 32, 400),
                     StudySize(0, 160000, 2000, 4000, 40000, 4000, 128, 1000)),
-    grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"), (MORE_DATA,))),
+    grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"),
+                                                (MORE_DATA,))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
                              (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",),
                               ("sentiment",), ("entities", "sentiment"), (MORE_DATA,)), random_networks=10)},
@@ -423,7 +425,8 @@ def _task_on_seen(task: Translation) -> Translation:
     return task.frozen[MORE_DATA]
 
 @patch
-def training(self: Translation, invariants: Sequence[str], alpha: float, seed: int) -> tuple[Callable, Callable]:
+def training(self: Translation, invariants: Sequence[str], alpha: float, # noqa: F811
+             seed: int) -> tuple[Callable, Callable]:
     if MORE_DATA not in invariants: return WritingTask.training(self, invariants, alpha, seed)
     return _task_on_seen(self).training([name for name in invariants if name != MORE_DATA], alpha, seed)
 
