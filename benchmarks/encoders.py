@@ -3,10 +3,11 @@
 Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/encoders.py train     [NAME ...]   each network of the series, weights into the cache
                                      python benchmarks/encoders.py measure   [SOURCE ...] responses and verdicts, into the cache
                                      python benchmarks/encoders.py moderate  [SOURCE ...] verdicts beside the moderate recoloring
-                                     python benchmarks/encoders.py --store                from there into nbs/results and the package
+                                     python benchmarks/encoders.py --store                from there into nbs/results
 FOLDER holds bsds500/images, bsds500/segmentations and imagenet_sample/images. A network or a source that is in the cache
 is not made again, and an interrupted training goes on; remove the folder encoder-series there to begin anew.
-Writes nbs/results/encoder_series.csv, encoder_series_moderate.csv, encoder_responses.csv there and invariant_metrics/assets/encoder_rule.csv."""
+Writes nbs/results/encoder_series.csv, encoder_series_moderate.csv and encoder_responses.csv. The rule that comes with the
+package is fitted by real_encoders.py, on other networks."""
 import os
 import sys
 import tempfile
@@ -18,19 +19,17 @@ import numpy as np
 import pandas as pd
 import torch
 from PIL import Image
-from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
+from invariant_metrics.core import InputError, few_threads, rng, torch_rng
 from invariant_metrics.data.photos import _TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
 from invariant_metrics.encoders.encoder import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
-from invariant_metrics.files import assets_folder, atomic_write
-from invariant_metrics.metrics.metric import Metric, PairedMetric, get_metric
-from invariant_metrics.metrics.image_metrics import map_distance, unit_maps
-from invariant_metrics.probes.encoders import _encoder_responses, _moved_colors, _predicted_auc
+from invariant_metrics.files import atomic_write
+from invariant_metrics.metrics.metric import Metric, get_metric
+from invariant_metrics.probes.encoders import _encoder_responses, _moved_colors
 from invariant_metrics.probes.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.models.vision import VisionNet
 from invariant_metrics.training.batches import batch_indices
@@ -94,24 +93,10 @@ def metrics_on(encoder: Encoder,
               ) -> list[Metric]:
     "Fréchet distance, CMMD and, where there are feature maps, LPIPS's formula on one encoder."
     found = [replace(get_metric(name, encoder=encoder), name=f"{name}@{label}") for name in ("fd", "cmmd")]
-    parts = encoder.describe() | {"layer": "maps"}
     place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
     try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
     except InputError: return found
-    def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
-    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
-                                 Signature.of(metric="lpips", **parts, heads="unit"),
-                                 "|".join(parts.values()))]
-
-
-def fit_steepness(ratio: np.ndarray, # (n,)
-                  auc: np.ndarray,   # (n,)
-                 ) -> float:
-    "The steepness with the smallest squared error, between 0 and 30."
-    error = lambda k: np.square(_predicted_auc(np.asarray(ratio), k) - np.asarray(auc)).sum()
-    grid = np.linspace(0, 30, 301)
-    best = grid[np.argmin([error(k) for k in grid])]
-    return float(minimize_scalar(error, bounds=(max(best - 0.1, 0), best + 0.1), method="bounded").x)
+    return [*found, replace(get_metric("lpips-maps", encoder=encoder), name=f"lpips@{label}")]
 
 
 def train(name: str) -> None:
@@ -204,36 +189,15 @@ def with_ratio(verdicts: pd.DataFrame, responses: pd.DataFrame) -> pd.DataFrame:
     return verdicts.assign(ratio=of([FIT]*len(verdicts)), own_ratio=of(verdicts["source"]))
 
 
-def rules(table: pd.DataFrame) -> pd.DataFrame:
-    "The steepness of each distance, fitted on the series and the photographs of the fit, with its error elsewhere."
-    rows, in_series = [], ~table["encoder"].isin(OTHERS)
-    for metric, part in table[in_series].groupby("metric", sort=False):
-        fit, names = part[part["source"] == FIT], part["encoder"].unique()
-        k, draw = fit_steepness(fit["ratio"], fit["auc"]), rng(0, "steepness", metric)
-        again = [fit_steepness(some["ratio"], some["auc"]) for some in
-                 (pd.concat([fit[fit["encoder"] == names[i]] for i in draw.integers(len(names), size=len(names))]) for _ in range(400))]
-        low, high = pd.Series(again).quantile([0.025, 0.975])
-        tested = table[(table["metric"] == metric) & table["source"].isin(PHOTOGRAPHS)]
-        error = (tested["auc"] - _predicted_auc(tested["ratio"], k)).abs().mean()
-        sure = tested[(tested["ci_low"] > 0.5) | (tested["ci_high"] < 0.5)]
-        rows.append({"metric": metric, "features": FEATURES_OF[metric], "steepness": k, "ci_low": low, "ci_high": high, "error": error,
-                     "constant": fit["auc"].mean(), "sure": len(sure), "above": int((sure["auc"] > 0.5).sum()),
-                     "fitted_on": f"{len(names)} encoders and half of the packaged photographs", "tested_on": "the other half and 60 photographs of BSDS"})
-    return pd.DataFrame(rows)
-
-
 def store() -> None:
     "From the cache into the results, and the rule into the package."
     sources = [FIT, *TESTS]
     responses = pd.concat([pd.read_csv(CACHE/f"{s}-responses.csv") for s in sources], ignore_index=True)
-    table = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-series.csv") for s in sources], ignore_index=True), responses)
-    rule = rules(table)
-    table["predicted"] = _predicted_auc(table["ratio"], table["metric"].map(rule.set_index("metric")["steepness"]))
-    moderate = with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-moderate.csv") for s in (FIT, *PHOTOGRAPHS)], ignore_index=True), responses)
-    moderate["predicted"] = _predicted_auc(moderate["ratio"], moderate["metric"].map(rule.set_index("metric")["steepness"]))
-    for frame, path in ((table, RESULTS/"encoder_series.csv"), (moderate, RESULTS/"encoder_series_moderate.csv"), (responses, RESULTS/"encoder_responses.csv"), (rule, assets_folder()/"encoder_rule.csv")):
-        with atomic_write(path) as tmp: frame.to_csv(tmp, index=False, float_format="%.4g")
-    print(rule.to_string())
+    def verdicts(kind: str, sources: list) -> pd.DataFrame:
+        return with_ratio(pd.concat([pd.read_csv(CACHE/f"{s}-{kind}.csv") for s in sources], ignore_index=True), responses)
+    for frame, name in ((verdicts("series", sources), "encoder_series"), (responses, "encoder_responses"),
+                        (verdicts("moderate", [FIT, *PHOTOGRAPHS]), "encoder_series_moderate")):
+        with atomic_write(RESULTS/f"{name}.csv") as tmp: frame.to_csv(tmp, index=False, float_format="%.4g")
 
 
 if __name__ == "__main__":
