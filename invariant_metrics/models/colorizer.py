@@ -115,15 +115,21 @@ class UNetColorizer(Colorizer):
             nn.init.zeros_(last.bias)
         self.to(memory_format=torch.channels_last)
 
-    def ab(self, L: Tensor) -> Tensor:
+    def features(self, L: Tensor) -> Tensor: # (N, 1, H, W) -> (N, w, H/2, W/2)
+        "What the last layers read; a second head reads it, too."
         x = L / 50 - 1                                                                  # (N, 1, H, W)
         e0 = F.relu(self.stem(F.pixel_unshuffle(x, 2)))                                 # (N, w, H/2, W/2)
         e1 = self.mid1(F.relu(self.down1(e0)))                                          # (N, 2w, H/4, W/4)
         e2 = self.mid2(F.relu(self.down2(e1)))                                          # (N, 3w, H/8, W/8)
         u1 = F.relu(self.up1(torch.cat([F.interpolate(e2, scale_factor=2.0), e1], 1)))  # (N, 2w, H/4, W/4)
-        u0 = F.relu(self.up0(torch.cat([F.interpolate(u1, scale_factor=2.0), e0], 1)))  # (N, w, H/2, W/2)
-        ab = F.pixel_shuffle(self.coarse(u0), 2)                                        # (N, 2, H, W)
-        return AB_SCALE * (ab + self.fine(torch.cat([ab, x], 1))).float()
+        return F.relu(self.up0(torch.cat([F.interpolate(u1, scale_factor=2.0), e0], 1)))
+
+    def paint(self, features: Tensor, L: Tensor) -> Tensor: # (N, w, H/2, W/2), (N, 1, H, W) -> (N, 2, H, W)
+        "The colors that these features ask for, in Lab units."
+        ab = F.pixel_shuffle(self.coarse(features), 2)                                  # (N, 2, H, W)
+        return AB_SCALE * (ab + self.fine(torch.cat([ab, L / 50 - 1], 1))).float()
+
+    def ab(self, L: Tensor) -> Tensor: return self.paint(self.features(L), L)
 
 # %% ../../nbs/models/000_colorizer.ipynb #ab5cabe4
 colorizers = Registry("colorizer", group="invariant_metrics.colorizers", room="invariant_metrics.models")

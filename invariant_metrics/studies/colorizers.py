@@ -26,12 +26,14 @@ from ..files import digest
 from ..color import join_lab, split_lab
 from ..runs import per_scale
 from ..data.photos import Photo, even_weights, folder_photos, split_photos, cut_tiles
+from ..worlds.classes import CLASSES
 from ..worlds.scenes import ColorTruth, color_truth, make_scenes, oracle_violation
 from ..encoders.cache import cache_folder, cached_tensors, tensors_sha256
 from ..encoders.weights import make_all, resolve
 from ..invariants.invariant import chosen_weights, invariant_names, invariant_weight_names
+from ..invariants.depth import silog
 from ..invariants.edges import color_change
-from .improvement import BASE, SATURATION
+from .improvement import BASE, MORE_DATA, MULTI_TASK, SATURATION, SEEN
 from .plan import (DATA_PARTS, STUDY_WORLD, ControlCurve, MetricValues, StudyDesign,
                                           StudyGrid, StudyPlan)
 from .plan import (StudySize, Unit, directions, gap_of, item_ranges, label_of,
@@ -40,10 +42,12 @@ from .tasks import StudyTask, read_chosen, register_task
 from ..metrics.metric import Metric, PairedMetric, Rows, SetMetric, extract, get_metric
 from ..metrics.metric import takes_encoder, weight_names, weights_of
 from ..metrics.violation import violation_metric
-from ..models.colorizer import Colorizer, colorizers
-from ..training.augmented import AugmentedLoss, TargetCache
+from ..models.colorizer import Colorizer, colorizers, seeded
+from ..models.dense import inverse_depth
+from ..training.augmented import AugmentedLoss, TargetCache, color_loss
 from ..training.batches import batch_indices
 from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe, start_colorizer
+from ..training.dense_training import SIZES, WORLDS
 from ..training.loop import Optim, Turn
 
 # %% ../../nbs/studies/030_colorizers.ipynb #cf29456d
@@ -52,11 +56,14 @@ _COLORIZATION = StudyDesign(
     sizes=per_scale(StudySize(32, 256, 48, 96, 40, 20, 16, 60),
                     StudySize(32, 1200, 256, 512, 1200, 300, 16, 400),
                     StudySize(64, 20000, 1000, 2000, 8000, 3000, 32, 1000)),
-    grids={"default": StudyGrid((0.03, 0.3), 3, (("segmentation",), ("depth",), ("segmentation", "depth"))),
+    grids={"default": StudyGrid((0.03, 0.3), 3, (("segmentation",), ("depth",), ("segmentation", "depth"),
+                                                 (MORE_DATA,))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
                              (("segmentation",), ("depth",), ("edges",), ("segmentation", "depth"),
-                              ("segmentation", "depth", "edges")), random_networks=10)},
-    controls={"+segmentation": ("segmentation-random",)},
+                              ("segmentation", "depth", "edges"), (MORE_DATA,), (MULTI_TASK,)),
+                             random_networks=10)},
+    controls={"+segmentation": ("segmentation-random",), "+depth": ("depth-random",),
+              "+segmentation+depth": ("segmentation-random+depth-random", "more-data+segmentation+depth")},
     curve=ControlCurve(SATURATION, 1.0, (0.0, 0.2, 0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 1.8)),
     datasets=("scenes", "photos"),
     tricks={"gray": False, "blurred-color": True, "constant-color": False},
@@ -136,6 +143,28 @@ def _photos_by_part(plan: StudyPlan) -> dict[str, list[Photo]]:
         drawn = rng(settings["seed"], "photographs", part).choice(len(photos), most, replace=False)
         parts[part] = [photos[i] for i in sorted(drawn)]
     return parts
+
+# %% ../../nbs/studies/030_colorizers.ipynb #bb2f9acd
+_G_STEPS = 2000 # of the training of the embedded segmentation
+
+def _seen_by_g() -> int:
+    "How many scenes the embedded segmentation was trained on."
+    return sum(SIZES[i % len(SIZES)][1] for i in range(_G_STEPS))
+
+@dataclass(frozen=True, eq=False)
+class _SeenScenes:
+    "Scenes that g was trained on, and its labels."
+    rgb: Tensor     # (N, 3, H, W) uint8
+    classes: Tensor # (N, H, W) uint8
+    depth: Tensor   # (N, H, W) float16, inverse depth
+
+def _seen_scenes(size: StudySize) -> _SeenScenes:
+    "As many scenes of g's training as the steps of a study can take."
+    n = min(_seen_by_g(), size.batch*(size.pretrain + size.steps))
+    blocks = [make_scenes(min(256, n - i), size.side, WORLDS["invariant"], start=i) for i in range(0, n, 256)]
+    return _SeenScenes(torch.cat([(255*s.rgb).round().byte() for s in blocks]),
+                       torch.cat([s.segmentation.byte() for s in blocks]),
+                       torch.cat([s.depth.half() for s in blocks]))
 
 # %% ../../nbs/studies/030_colorizers.ipynb #39503db0
 def _photo_pictures(plan: StudyPlan, folder: Path, parts: Sequence[str]) -> dict[str, Pictures]:
@@ -280,6 +309,13 @@ class Colorization(StudyTask):
         if self.plan.settings["data"]: return _photo_pictures(self.plan, self.folder/"cache", list(DATA_PARTS))
         return _scene_pictures(self.plan, list(DATA_PARTS))
 
+    def given(self) -> tuple[str, ...]:
+        if self.plan.settings["data"]: return ()
+        return SEEN if self.plan.settings["model"] == "unet" else (MORE_DATA,)
+
+    @cached_property
+    def seen(self) -> _SeenScenes: return _seen_scenes(self.plan.size)
+
     @cached_property
     def metrics(self) -> list[Metric]: return _picture_metrics(self.plan, self.device)
 
@@ -343,6 +379,7 @@ class Colorization(StudyTask):
 
     def training(self, invariants: Sequence[str], alpha: float, seed: int, critic: nn.Module | None = None,
                 ) -> tuple[AugmentedLoss, Callable]:
+        if {*invariants} & {*SEEN}: return self.training_on_seen(invariants, alpha, seed, critic)
         rgb = self.pictures["train"].rgb
         pick = batch_indices(len(rgb), self.plan.size.batch, seed)
         values = {label_of(i): v for i in invariants if (v := self.truth_values(i)) is not None}
@@ -427,3 +464,40 @@ def turns(self: Colorization, network: Colorizer, critic: nn.Module | None, loss
     if critic is None: return StudyTask.turns(self, network, critic, loss, optim)
     published = self.network_size == "full"
     return self.recipe.turns(network, critic, loss, None if published else optim)
+
+# %% ../../nbs/studies/030_colorizers.ipynb #d29a8026
+@patch
+def widened(self: Colorization, network: Colorizer, names: Sequence[str]) -> Colorizer:
+    if MULTI_TASK not in names: return network
+    with seeded(0, "labels"): # one map for each class, and one for depth, at twice the sides
+        network.labels = nn.Conv2d(network.coarse.in_channels, 4*(len(CLASSES) + 1), 3, padding=1)
+    return network.to(self.device)
+
+def _paint_and_label(network: Colorizer, batch: Mapping) -> tuple[Tensor, Tensor]:
+    features = network.features(batch["L"])
+    return network.paint(features, batch["L"]), F.pixel_shuffle(network.labels(features), 2)
+
+def _labelled_loss(alpha: float) -> AugmentedLoss:
+    "The plain loss, and those of the labels at the second head."
+    def color(made: tuple, batch: Mapping) -> Tensor: return color_loss(made[0], batch["ab"])
+    def classes(made: tuple, batch: Mapping) -> Tensor:
+        return F.cross_entropy(made[1][:, :-1], batch["classes"])
+    def depth(made: tuple, batch: Mapping) -> Tensor:
+        return silog(inverse_depth(made[1][:, -1:]), batch["depth"]).mean()
+    return AugmentedLoss(task=color, predict=_paint_and_label,
+                         others={"classes": (classes, alpha), "depth": (depth, alpha)})
+
+@patch
+def training_on_seen(self: Colorization, names: Sequence[str], alpha: float, seed: int,
+                     critic: nn.Module | None) -> tuple[AugmentedLoss, Callable]:
+    "As `training`, on the scenes that g has seen."
+    seen = self.seen
+    pick = batch_indices(len(seen.rgb), self.plan.size.batch, seed)
+    def at(i: int) -> dict:
+        self.tick()
+        at = pick(i)
+        L, ab = split_lab(seen.rgb[at].float()/255)
+        return {"L": L, "ab": ab, "classes": seen.classes[at].long(), "depth": seen.depth[at].float()}
+    if MULTI_TASK in names: return _labelled_loss(alpha), at
+    added = {label_of(i): (self.invariant(i), alpha) for i in names if i not in SEEN}
+    return (self.recipe.loss(critic, added) if self.recipe else AugmentedLoss(added)), at

@@ -57,6 +57,15 @@ def _oracle_sees(gains: pd.DataFrame) -> str: # each trained system, and more th
     above = (found["ci_low"] > 0) & (found["improvement"] > bar)
     return _verdict(bool(above.all()), bool((found["ci_high"] < bar).any()))
 
+def _more_data_parts(gains: pd.DataFrame) -> str: # without any invariant
+    distance, oracle = gains.loc[("+more-data", "fd")], gains.loc[("+more-data", "oracle")]
+    return _verdict(distance["ci_high"] < 0 < oracle["ci_low"],
+                    distance["ci_low"] > 0 or oracle["ci_high"] < 0)
+
+def _is_beyond_data(beyond: pd.DataFrame) -> str: # the same data on both sides
+    row = beyond.loc[("+more-data+segmentation+depth", "oracle")]
+    return _verdict(row["ci_low"] > 0, row["ci_high"] < 0)
+
 def _edges_part(gains: pd.DataFrame) -> str: # the distance falls, the oracle objects
     distance, oracle = gains.loc[("+edges", "fd")], gains.loc[("+edges", "oracle")]
     return _verdict(distance["ci_low"] > 0 and oracle["ci_high"] < 0,
@@ -67,7 +76,10 @@ _ON_COLORS = (
     Finding("more saturation alone lowers the Fréchet distance", SATURATION, "fd", _saturation_lowers),
     Finding("a random network lowers it as much as segmentation", _RANDOM, "fd", _random_lowers),
     Finding("the oracle sees what invariants teach", "+segmentation+depth", "oracle", _oracle_sees),
-    Finding("edges lower the distance and displease the oracle", "+edges", "oracle", _edges_part))
+    Finding("edges lower the distance and displease the oracle", "+edges", "oracle", _edges_part),
+    Finding("more data please the oracle and raise the distance", "+more-data", "oracle", _more_data_parts),
+    Finding("on the data that g has seen invariants still please the oracle", "+more-data+segmentation+depth",
+            "oracle", _is_beyond_data, ("beyond more-data",)))
 
 # %% ../../nbs/studies/120_findings.ipynb #abfcf1ba
 def _lowers(systems: Sequence[str], control: str, metric: str) -> Callable:

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DATA_PARTS', 'STUDY_WORLD', 'WIDE', 'StudySize', 'StudyGrid', 'ControlCurve', 'StudyDesign', 'is_random',
-           'is_later_draw', 'label_of', 'Unit', 'StudyPlan', 'plan_study', 'item_ranges', 'gap_of', 'directions',
-           'MetricValues', 'value_with_replicates', 'unit_file', 'save_unit', 'read_unit', 'release_memory']
+           'is_later_draw', 'label_of', 'Unit', 'Start', 'start_of', 'StudyPlan', 'plan_study', 'item_ranges', 'gap_of',
+           'directions', 'MetricValues', 'value_with_replicates', 'unit_file', 'save_unit', 'read_unit',
+           'release_memory']
 
 # %% ../../nbs/studies/010_plan.ipynb #09d98ab4
 import ctypes
@@ -26,7 +27,7 @@ from torch import Tensor
 from ..core import InputError, unknown
 from ..encoders.weights import WeightChoice
 from ..files import save_tensors
-from .improvement import BASE
+from .improvement import BASE, MORE_DATA, MULTI_TASK, SEEN
 from ..metrics.metric import Metric, Rows, SetMetric
 
 # %% ../../nbs/studies/010_plan.ipynb #b01d07d8
@@ -95,7 +96,9 @@ def is_later_draw(name: str) -> bool:
 # %% ../../nbs/studies/010_plan.ipynb #91ae8a8d
 def _random_draws(names: Sequence[str], count: int) -> tuple[str, ...]:
     "The controls, each random one `count` times under numbered names."
-    def later(name: str) -> list[str]: return [f"{name}-{k}" for k in range(2, count + 1)] if is_random(name) else []
+    def draw(name: str, k: int) -> str: return "+".join(f"{part}-{k}" for part in name.split("+"))
+    def later(name: str) -> list[str]:
+        return [draw(name, k) for k in range(2, count + 1)] if is_random(name) else []
     return tuple(draw for name in names for draw in (name, *later(name)))
 
 # %% ../../nbs/studies/010_plan.ipynb #e3d4bf64
@@ -114,6 +117,22 @@ class Unit:
     @property
     def name(self) -> str: # of its folder
         return f"{self.system}@{self.alpha:g}-s{self.seed}"
+
+class Start(NamedTuple):
+    "Where units of a seed begin: a network trained with the plain loss, perhaps with what g has seen."
+    seed: int
+    seen: tuple[str, ...] = () # of SEEN
+    alpha: float = 0.0         # of the labels of a second head
+
+    @property
+    def name(self) -> str: # of its folder
+        labels = f"@{self.alpha:g}"*(MULTI_TASK in self.seen)
+        return "-".join([f"s{self.seed}", *self.seen]) + labels
+
+def start_of(unit: Unit, names: Sequence[str]) -> Start: # names: what it is trained with
+    "The start of a unit, which all units of its seed share that learn from the same data."
+    seen = tuple(name for name in names if name in SEEN)
+    return Start(unit.seed, seen, unit.alpha if MULTI_TASK in seen else 0.0)
 
 # %% ../../nbs/studies/010_plan.ipynb #a069aee4
 @dataclass(frozen=True)
@@ -138,12 +157,13 @@ class StudyPlan:
 
     @property
     def invariants(self) -> list[str]: # all that train some system, in order
-        return list(dict.fromkeys(i for names in self.systems.values() for i in names))
+        return list(dict.fromkeys(i for names in self.systems.values() for i in names if i not in SEEN))
 
     @property
     def controls(self) -> dict[str, tuple[str, ...]]: # system of this plan -> its controls
-        return {s: _random_draws(names, self.random_networks) for s, names in self.design.controls.items()
-                if s in self.systems}
+        def trained(name: str) -> bool: return MORE_DATA not in name or f"+{MORE_DATA}" in self.systems
+        return {s: _random_draws([*filter(trained, names)], self.random_networks)
+                for s, names in self.design.controls.items() if s in self.systems}
 
     @property
     def copied(self) -> dict[str, str]: # random control -> the system whose pull it is given
@@ -151,7 +171,7 @@ class StudyPlan:
 
     def units(self, systems: Sequence[str]) -> list[Unit]:
         "The units of these systems, seed by seed."
-        alphas = {s: (0.0,) if s == BASE else self.alphas for s in systems}
+        alphas = {s: self.alphas if set(self.systems[s]) - {MORE_DATA} else (0.0,) for s in systems}
         return [Unit(s, a, seed) for seed in range(self.seeds) for s in systems for a in alphas[s]]
 
 # %% ../../nbs/studies/010_plan.ipynb #3605c22e
@@ -183,7 +203,8 @@ def plan_study(design: StudyDesign,          # of the task
     if seeds < 1: raise InputError(f"a study needs one seed at least, not {seeds}")
     networks = int(grid.random_networks if s["random_networks"] is None else s["random_networks"])
     if networks < 1: raise InputError(f"a random control needs one network at least, not {networks}")
-    asked_for = grid.systems if s["systems"] is None else _systems(s["systems"])
+    usual_systems = [names for names in grid.systems if not (s["data"] and {*names} & {*SEEN})]
+    asked_for = usual_systems if s["systems"] is None else _systems(s["systems"])
     own = [(spec,) for spec in dict.fromkeys(s["invariants"]) if (spec,) not in asked_for]
     trained = [*asked_for, *own]
     labels = [label_of(i) for i in dict.fromkeys(i for names in trained for i in names)]
@@ -211,11 +232,11 @@ def gap_of(metric: Metric) -> str | None:
 # %% ../../nbs/studies/010_plan.ipynb #59456632
 def directions(
     metrics: Sequence[Metric],
-    exact: Mapping[str, bool] = {}, # measures from the world's own truth -> higher is better
+    exact: Mapping[str, bool | None] = {}, # measures from the world's own truth -> higher is better
 ) -> dict[str, bool]: # metric -> higher is better
     "The better direction of each metric that has one; a metric with a gap enters under the name of the gap."
     out = {gap_of(m) or m.name: False if gap_of(m) else m.higher_is_better for m in metrics}
-    return {k: v for k, v in out.items() if v is not None} | dict(exact)
+    return {k: v for k, v in (out | dict(exact)).items() if v is not None}
 
 # %% ../../nbs/studies/010_plan.ipynb #c1863e0f
 @dataclass

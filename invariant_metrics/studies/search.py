@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import package_version, unknown
+from ..core import InputError, package_version, unknown
 from ..experiments.frames import Frames
 from ..experiments.study import Piece, Study
 from ..experiments.work import run_study
 from ..files import results_table
 from ..stats import interval
-from .improvement import (BASE, CHANCE_COLUMNS, SAFE_COLUMNS, Bank, alpha_place,
-                                                 best_alpha, chance_table)
+from .improvement import (BASE, CHANCE_COLUMNS, MORE_DATA, SAFE_COLUMNS, SEEN,
+                                                 Bank, alpha_place, best_alpha, chance_table)
 from .improvement import improvement_table, safe_columns, safe_sentences
-from .plan import (StudyPlan, StudySize, Unit, is_later_draw, is_random, read_unit,
-                                          release_memory, unit_file)
+from .plan import (Start, StudyPlan, StudySize, Unit, is_later_draw, is_random,
+                                          read_unit, release_memory, start_of, unit_file)
 from .tasks import (StudyTask, control_names, make_plan, pretrain_network, run_unit,
                                            split_record, study_tasks)
 from ..training.checkpoint import read_state
@@ -39,7 +39,7 @@ def _control_units(plan: StudyPlan, controls: Controls) -> list[Unit]:
 
 def _trained_with(plan: StudyPlan, system: str) -> tuple[str, ...]:
     "The invariants that a system or a control is trained with."
-    return plan.systems.get(system) or (() if system == BASE else (system.lstrip("+"),))
+    return plan.systems.get(system) or (() if system == BASE else tuple(system.lstrip("+").split("+")))
 
 # %% ../../nbs/studies/060_search.ipynb #f161b0da
 def _read_bank(folder: Path, plan: StudyPlan, units: Sequence[Unit], part: str) -> Bank:
@@ -141,7 +141,13 @@ def _mean_pulls(folder: Path, units: Sequence[Unit],
 def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[StudyPlan, dict[str, bool]]:
     "The plan of these settings, and metric -> higher is better; InputError on anything unknown or missing."
     plan = make_plan(settings, size)
-    higher = study_tasks[plan.task](plan).check()
+    task = study_tasks[plan.task](plan)
+    asked = {name for names in plan.systems.values() for name in names}
+    cannot = [name for name in SEEN if name in asked and name not in task.given()]
+    if cannot:
+        raise InputError(f"{cannot[0]} is not there for this network and these data; "
+                         "leave it out of --systems")
+    higher = task.check()
     select = plan.settings["select"]
     if select not in higher: raise unknown("metric to select by", select, higher)
     return plan, higher
@@ -184,9 +190,10 @@ def _training_result(task: StudyTask,
     higher = {k: v for k, v in higher.items() if k in {key[3] for key in test}}
     systems = [s for s in plan.systems if s != BASE]
     chosen = {s: best_alpha(validation, s, select, higher[select]) for s in [*systems, *controls]}
-    own = {s: chosen[s] for s in systems}
+    plain = [f"+{name}" for name in SEEN] # what g has seen, without g
+    own = {s: chosen[s] for s in chosen if s not in plain and (s in systems or MORE_DATA in s)}
     shares = task.shares()
-    ignorant = {s: chosen[s] for s in controls if is_random(s) or s.endswith("-shuffled")}
+    ignorant = {s: chosen[s] for s in chosen if s in plain or is_random(s) or s.endswith("-shuffled")}
     draws = {s: [f"+{c}" for c in names if is_random(c)] for s, names in control_names(task).items()}
     tables = {"results": _result_rows(test, plan, about, f"{dataset}/test", higher),
               "validation": _result_rows(validation, plan, about, f"{dataset}/validation", higher),
@@ -201,7 +208,8 @@ def _training_result(task: StudyTask,
              "curve": list(plan.design.curve), "tricks": list(plan.design.tricks),
              "random_networks": plan.random_networks, "select": select, "device": task.device,
              "chosen": chosen, "examples": examples, "step_cost": _step_costs(folder, units),
-             "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems},
+             "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems
+                         if s != f"+{MORE_DATA}"},
              "pulls": _mean_pulls(folder, _control_units(plan, controls)),
              "safe": safe_sentences(tables["safe_columns"])}
     return StudyResult(tables, panels, found)
@@ -242,10 +250,16 @@ class TrainingStudy(Study):
         names = [name for several in control_names(self.task_kind(plan)).values() for name in several]
         arms = sum(len(plan.alphas) if _over_all_weights(plan, name) else 1 for name in names)
         forks = len(plan.units(list(plan.systems))) + plan.seeds*arms
-        return plan.size.pretrain*plan.seeds + plan.size.steps*forks, _steps_done(self.folder)
+        return plan.size.pretrain*len(self.starts()) + plan.size.steps*forks, _steps_done(self.folder)
 
-    def pretrain(self, seed: int, tick: Callable[[], None]) -> None:
-        pretrain_network(self.task(tick), seed)
+    def starts(self) -> list[Start]:
+        "Where the units of all systems begin, each once."
+        plan = self.plan
+        units = plan.units(list(plan.systems))
+        return list(dict.fromkeys(start_of(unit, plan.systems[unit.system]) for unit in units))
+
+    def pretrain(self, start: Start, tick: Callable[[], None]) -> None:
+        pretrain_network(self.task(tick), start)
 
     def train(self, unit: Unit, tick: Callable[[], None]) -> None:
         run_unit(self.task(tick), unit, _trained_with(self.plan, unit.system))
@@ -256,9 +270,9 @@ class TrainingStudy(Study):
         self.task_kind(plan, self.folder).prepare()
         def of(units: Sequence[Unit]) -> list[Piece]:
             return [Piece(u.name, partial(self.train, u), unit_file(self.folder, u), u.seed) for u in units]
-        starts = self.folder/"pretrained"
-        yield [Piece(f"pretrained-s{k}", partial(self.pretrain, k), starts/f"s{k}"/"log.parquet", k)
-               for k in range(plan.seeds)]
+        kept = self.folder/"pretrained"
+        yield [Piece(f"pretrained-{s.name}", partial(self.pretrain, s), kept/s.name/"log.parquet", s.seed)
+               for s in self.starts()]
         yield of(plan.units(list(plan.systems)))
         self.controls = _chosen_controls(self.task_kind(plan, self.folder), self.higher)
         yield of(_control_units(plan, self.controls))

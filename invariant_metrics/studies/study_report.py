@@ -26,7 +26,7 @@ from ..probes.probe_task import ProbeResult, reader_note, stand_in_readers
 from ..runs import read_run
 from . import study_figures as fig
 from . import text_figures as texts
-from .improvement import LENGTH, SATURATION, UNTRAINED
+from .improvement import LENGTH, MORE_DATA, MULTI_TASK, SATURATION, SEEN, UNTRAINED
 from .search import StudyResult
 from .tradeoff import tradeoff_figures, tradeoff_legend
 
@@ -116,9 +116,9 @@ def _text_headline(auc: pd.DataFrame) -> list[tuple[str, str]]: # what, sentence
 _PLAIN = ("psnr", "bleu", "bleu-4", "cider-d") # what the plain loss works on, or what papers print first
 
 def _change_text(row: Mapping) -> str:
-    "A metric's improvement with its interval."
+    "A metric's improvement with its interval, and Holm's p."
     return (f"{row['metric']} {fig.gain(row['improvement'], row.get('unit', 'relative'))} "
-            f"{percent_range(row['ci_low'], row['ci_high'])}")
+            f"{percent_range(row['ci_low'], row['ci_high'])}{fig.holm_text(row)}")
 
 def _split_defined(rows: pd.DataFrame) -> tuple[pd.DataFrame, int]: # defined ones; the number of others
     """Improvements without those from a baseline of 0, or compared with a point that a curve does not have;
@@ -170,7 +170,9 @@ _MATCHED_IN = { # reading -> its beginning, and what a curve is matched in
     "beyond saturation": ("Beyond what more saturation alone reaches", "at no greater loss of PSNR"),
     "beyond desaturation": ("Beyond what paler colors alone reach", "at no greater loss of PSNR"),
     "at equal colorfulness": ("Against the baseline made as colorful", "at the same mean colorfulness"),
-    "beyond length": ("Beyond what length alone reaches", "at the same mean length")}
+    "beyond length": ("Beyond what length alone reaches", "at the same mean length"),
+    f"beyond {MORE_DATA}": ("Beyond the data that g has seen", "against the baseline trained on them"),
+    f"beyond {MULTI_TASK}": ("Beyond g's labels", "against the baseline with them at a second head")}
 
 def _of_own_systems(improvements: pd.DataFrame, reading: str) -> pd.DataFrame: # without controls
     control = improvements["system"].map(fig.is_control).astype(bool)
@@ -234,12 +236,15 @@ def _training_headline(improvements: pd.DataFrame) -> list[tuple[str, str]]: # w
 
 # %% ../../nbs/studies/110_study_report.ipynb #3864d99a
 def _control_lines(meta: Mapping,           # of a study
+                  improvements: pd.DataFrame,
                  ) -> list[tuple[str, str]]: # none if the study is older than its tricks
     "Which columns no cheap trick moves, and whether the weights that were chosen are optima."
     lines = []
     if meta.get("safe"): lines.append(("Which metric can be trusted:", " ".join(meta["safe"])))
     optima = fig.optimum_lines(meta)
     if optima: lines.append(("The chosen weights:", " ".join(optima)))
+    edges = fig.edge_lines(improvements, meta.get("alphas", ()))
+    if edges: lines.append(("At the weight best for each metric", " ".join(edges)))
     return lines
 
 # %% ../../nbs/studies/110_study_report.ipynb #16bc68cf
@@ -446,6 +451,7 @@ def _training_section(training: StudyResult, task: str) -> Part:
     tricks = [f"{name} ({what})" for name, what in UNTRAINED.items() if name in set(results["system"])]
     said = [Item("text", line, "soft") for line in (*fig.pull_lines(meta), *fig.step_lines(meta))]
     chosen = meta.get("chosen", {})
+    seen = [fig.seen_rows(rows, name) for name in SEEN]
     if text:
         tables = [Item("table", one, "tight")
                   for one in texts.result_tables(results[results["system"] != LENGTH], chosen, task)]
@@ -482,6 +488,9 @@ def _training_section(training: StudyResult, task: str) -> Part:
         Part("One model per system", [
             explain("training_systems", text, meta.get("select", "one metric")),
             *tables, *said], "systems"),
+        Part("More than the data that g has seen?", [
+            explain("training_seen", task, any(seen)), *(Item("table", one, "tight") for one in seen if one)],
+            "seen"),
         Part("More than a random network?", [
             explain("training_chance"), Item("table", fig.chance_rows(training.chance), "tight")], "chance"),
         *made], "training")
@@ -514,7 +523,8 @@ def study_report(probe: ProbeResult | None = None,    # what the probe found
     if training is not None:
         training = training.with_tables(results=fig.without_draws(training.results),
                                         improvements=fig.without_draws(training.improvements))
-        answers += [*_control_lines(training.meta), *_training_headline(training.improvements)]
+        gains = training.improvements
+        answers += [*_control_lines(training.meta, gains), *_training_headline(gains)]
         signatures |= dict(zip(training.results["metric"], training.results["signature"]))
         names += [*training.results["metric"], *training.results["system"]]
         files |= part_files("training", _TRAINING_FILES)

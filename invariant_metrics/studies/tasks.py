@@ -21,10 +21,10 @@ from ..files import save_results
 from ..invariants.invariant import Invariant, chosen_weights, get_invariant, invariant_names
 from ..invariants.invariant import invariant_weight_names
 from ..metrics.metric import weight_names
-from .improvement import BASE
-from .plan import MetricValues, StudyDesign, StudyPlan, StudySize, Unit
+from .improvement import BASE, SEEN
+from .plan import MetricValues, Start, StudyDesign, StudyPlan, StudySize, Unit
 from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory,
-                                          save_unit, unit_file)
+                                          save_unit, start_of, unit_file)
 from ..training.augmented import fork
 from ..training.batches import to_device
 from ..training.checkpoint import load_weights
@@ -81,6 +81,14 @@ class StudyTask:
         if key not in self.frozen: self.frozen[key] = get_invariant(name, weights, self.device, **options)
         return self.frozen[key]
 
+    def given(self) -> tuple[str, ...]: # of SEEN
+        "What a baseline can be given here of that which g has seen."
+        return ()
+
+    def widened(self, network: nn.Module, names: Sequence[str]) -> nn.Module:
+        "The network with the heads that training with these names needs."
+        return network
+
     def weight_takers(self) -> dict[str, tuple[str, ...]]:
         "Everything of the plan that takes weights, with the names it goes by."
         names = dict.fromkeys(self.form(spec)[0] for spec in self.plan.invariants)
@@ -107,7 +115,7 @@ class StudyTask:
         "What moves in each step: the network, and its critic if it has one."
         return [Turn(network, loss, optim)]
 
-    def training(self, invariants: Sequence[str], # none for the plain loss
+    def training(self, invariants: Sequence[str], # none for the plain loss; names of SEEN among them
                  alpha: float, seed: int,         # the seed of the batches
                  critic: nn.Module | None = None, # of the network; a task without critics need not take it
                 ) -> tuple[Callable, Callable[[int], dict]]: # a loss with `settings`; batch number -> batch
@@ -190,12 +198,13 @@ def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None
     return log
 
 # %% ../../nbs/studies/020_tasks.ipynb #f343e9af
-def pretrain_network(task: StudyTask, seed: int) -> nn.Module:
-    "The common start of all systems of a seed, trained with the plain loss, or read from its checkpoint."
-    network, critic = task.start(seed), task.critic(seed)
-    loss, batches = _training(task, (), 0.0, seed, critic)
-    batches = task.pretraining_batches(seed, batches)
-    folder = task.folder/"pretrained"/f"s{seed}"
+def pretrain_network(task: StudyTask, start: Start) -> nn.Module:
+    "The common start of systems of a seed, trained with the plain loss, or read from its checkpoint."
+    seed = start.seed
+    network, critic = task.widened(task.start(seed), start.seen), task.critic(seed)
+    loss, batches = _training(task, start.seen, start.alpha, seed, critic)
+    if not start.seen: batches = task.pretraining_batches(seed, batches)
+    folder = task.folder/"pretrained"/start.name
     steps = task.plan.size.pretrain
     log = _train_network(task, network, critic, loss, batches, steps, folder, task.optim(forked=False), seed)
     save_results(log, folder/"log.parquet") # marks the end
@@ -243,8 +252,9 @@ def equal_pull(
 # %% ../../nbs/studies/020_tasks.ipynb #731dac54
 def _train_fork(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> tuple[nn.Module, pd.DataFrame]:
     "A system forked from the pretrained network of its seed, and its log with `equal_pull` in attrs."
-    start = task.folder/"pretrained"/f"s{unit.seed}"/"checkpoint.safetensors"
-    network = fork(load_weights(task.network(unit.seed), start))
+    begun = start_of(unit, invariants)
+    start = task.folder/"pretrained"/begun.name/"checkpoint.safetensors"
+    network = fork(load_weights(task.widened(task.network(unit.seed), begun.seen), start))
     critic = task.critic(unit.seed)
     if critic is not None: load_weights(critic, start, "critic")
     matched = equal_pull(task, network, unit, invariants, critic)
@@ -299,16 +309,17 @@ def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
     tensors, made = _measure_network(task, network, curve.unchanged)
     kept, about = task.keep(unit, made["test"], log)
     if unit.system == BASE: tensors |= _measure_tricks(task, network, made, first=unit.seed == 0)
-    trained = {i: str(task.invariant(i).signature) for i in invariants}
+    trained = {i: str(task.invariant(i).signature) for i in invariants if i not in SEEN}
     about["pull"] = log.attrs["pull"]
     return save_unit(path, tensors | kept, unit, len(made["test"]), log, task.signatures(), trained, **about)
 
 # %% ../../nbs/studies/020_tasks.ipynb #05c58486
 def control_names(task: StudyTask) -> dict[str, tuple[str, ...]]: # system -> its trained controls
     "The controls of the plan that can be trained here."
-    known = {*invariant_names(), *task.more_controls}
-    return {system: tuple(c for c in names if task.form(c)[0] in known or c in known)
-            for system, names in task.plan.controls.items()}
+    known = {*invariant_names(), *task.more_controls, *task.given()}
+    def can(control: str) -> bool:
+        return all(part in known or task.form(part)[0] in known for part in control.split("+"))
+    return {system: tuple(filter(can, names)) for system, names in task.plan.controls.items()}
 
 # %% ../../nbs/studies/020_tasks.ipynb #b5209342
 def split_record(task: StudyTask) -> dict[str, list]: # part -> [first, count], or names of the user's items

@@ -26,14 +26,15 @@ from ..encoders.grid import channel_stats, standardized
 from ..encoders.image_text import image_text
 from ..encoders.weights import make_all, resolve
 from ..invariants.invariant import invariant_weight_names
-from .improvement import LENGTH
+from .improvement import LENGTH, MORE_DATA
 from .plan import (DATA_PARTS, ControlCurve, MetricValues, StudyDesign, StudyGrid,
                                           StudyPlan, StudySize, Unit)
 from .plan import directions, gap_of, label_of, unit_file
 from .tasks import StudyTask, read_chosen, register_task
-from .corpora import (EXACT_MEASURES, INVARIANT_FORMS, SHOWN, TextCorpus, corpora,
-                                             exact_metric, measure_texts)
-from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names, picture_encoder
+from .corpora import (EXACT_COUNTS, EXACT_MEASURES, INVARIANT_FORMS, SHOWN,
+                                             TextCorpus, corpora, exact_metric, measure_texts)
+from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names
+from .corpora import picture_encoder, seen_sentences
 from .corpora import text_encoder, text_weight_takers, writer_metrics
 from ..metrics.metric import Metric, weight_names
 from ..models.bibert import LanguageModel
@@ -57,12 +58,13 @@ _TRANSLATION = StudyDesign(
     sizes=per_scale(StudySize(0, 256, 48, 96, 40, 20, 16, 60),
                     StudySize(0, 3000, 200, 400, 500, 120, 32, 400),
                     StudySize(0, 160000, 2000, 4000, 40000, 4000, 128, 1000)),
-    grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"))),
+    grids={"default": StudyGrid((0.1, 1.0), 3, (("entities",), ("sentiment",), ("entities", "sentiment"),
+                                                (MORE_DATA,))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
                              (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",),
-                              ("sentiment",),
-                              ("entities", "sentiment")), random_networks=10)},
-    controls={"+entities": ("entities-random",)},
+                              ("sentiment",), ("entities", "sentiment"), (MORE_DATA,)), random_networks=10)},
+    controls={"+entities": ("entities-random",), "+sentiment": ("sentiment-random",),
+              "+entities+sentiment": ("entities-random+sentiment-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
     datasets=("bilingual", "own"),
     tricks={"copied-source": False, "commonest-text": False, "repeated": True},
@@ -184,13 +186,13 @@ class WritingTask(StudyTask):
                                                         for m in text_weight_takers(self.plan)}
 
     def shares(self) -> tuple[str, ...]:
-        return () if self.plan.settings["data"] else tuple(EXACT_MEASURES[self.plan.task])
+        if self.plan.settings["data"]: return ()
+        return tuple(name for name in EXACT_MEASURES[self.plan.task] if name not in EXACT_COUNTS)
 
     def own_names(self) -> dict[str, list[str]]:
         return {part: own_names(self.plan, part) for part in DATA_PARTS}
 
     def form(self, spec: str) -> tuple[str, dict]: # of controls and of other forms
-        if spec == _WEIGHTED or spec in _GRAPH_CONTROLS: return "scene-graph", {}
         return INVARIANT_FORMS.get(spec) or super().form(spec)
 
     def network(self, seed: int) -> TextGenerator:
@@ -407,6 +409,26 @@ def training(self: WritingTask, invariants: Sequence[str], alpha: float,
              seed: int) -> tuple[Callable, Callable]:
     loss, soft = _system_loss(self, invariants, alpha)
     return loss, _text_unit_batches(self, soft, invariants, seed)
+
+# %% ../../nbs/studies/050_writers.ipynb #5da1a2ac
+@patch
+def given(self: Translation) -> tuple[str, ...]:
+    return () if self.plan.settings["data"] or self.recipe else (MORE_DATA,)
+
+def _task_on_seen(task: Translation) -> Translation:
+    "The same task, whose training part is what g has seen."
+    if MORE_DATA not in task.frozen:
+        other = Translation(task.plan, task.folder, task.device, lambda: task.tick())
+        other.words = task.words
+        other.corpora = {"train": seen_sentences()}
+        task.frozen[MORE_DATA] = other
+    return task.frozen[MORE_DATA]
+
+@patch
+def training(self: Translation, invariants: Sequence[str], alpha: float, # noqa: F811
+             seed: int) -> tuple[Callable, Callable]:
+    if MORE_DATA not in invariants: return WritingTask.training(self, invariants, alpha, seed)
+    return _task_on_seen(self).training([name for name in invariants if name != MORE_DATA], alpha, seed)
 
 # %% ../../nbs/studies/050_writers.ipynb #75d572ac
 def _most_frequent(texts: Sequence[str]) -> str:

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['WORDS', 'MIRROR', 'Named', 'subject_of', 'relation_captions', 'scenes_with_captions', 'SceneTruth', 'caption_truth',
            'CaptionPiece', 'read_words', 'read_pieces', 'related_pieces', 'read_claims', 'judge_captions',
-           'named_relations', 'scene_relations', 'relation_holds']
+           'count_claims', 'named_relations', 'scene_relations', 'relation_holds']
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #0eb05084
 import re
@@ -219,6 +219,19 @@ def judge_captions(texts: Sequence[str], truths: Sequence[SceneTruth],
 
 def _all_facts(truth: SceneTruth) -> frozenset:
     return frozenset((kind, fact) for kind, facts in enumerate(truth) for fact in facts)
+
+# %% ../../nbs/worlds/40_scene_captions.ipynb #69be2877
+def count_claims(texts: Sequence[str], truths: Sequence[SceneTruth]) -> dict[str, np.ndarray]: # each (N,)
+    """How many true relations captions tell, how many claims of any kind are false, whether they claim a
+    relation at all (1 or 0), and the share of true ones among relations between two things; 0 without."""
+    def count(claims: SceneTruth, truth: SceneTruth) -> tuple[int, int, bool, float]:
+        false = sum(len(claimed - true) for claimed, true in zip(claims, truth))
+        sides = frozenset(claim for claim in claims.relations if claim[1] in MIRROR)
+        return (len(claims.relations & truth.relations), false, bool(claims.relations),
+                _share(sides, truth.relations))
+    rows = [count(read_claims(text), truth) for text, truth in zip(texts, truths, strict=True)]
+    names = ("kept-relations", "false-claims", "claims-relation", "true-sides")
+    return dict(zip(names, np.array(rows, float).reshape(-1, 4).T))
 
 # %% ../../nbs/worlds/40_scene_captions.ipynb #c028000
 def named_relations(text: str,

@@ -235,7 +235,8 @@ def test_study_of_photographs_with_public_networks_and_chosen_systems(nets, pict
                "--encoder", "dinov2", "--weights", f"dinov2={nets/'dinov2'}", "--out", "a", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     results = pd.read_parquet(tmp_path/"a"/"training"/"results.parquet")
-    assert set(results["system"]) == {"baseline", "saturation", "gray", "blurred-color", "constant-color", "+segmentation", "+segmentation+depth", "+segmentation-random"}
+    assert set(results["system"]) == {"baseline", "saturation", "gray", "blurred-color", "constant-color", "+segmentation", "+segmentation+depth", "+segmentation-random",
+                                       "+segmentation-random+depth-random"}
     told = results.drop_duplicates("metric").set_index("metric")["signature"]
     assert revision(nets/"segformer") in told["violation-segmentation"] and revision(nets/"dpt") in told["violation-depth"]
     assert revision(nets/"dinov2") in told["fd"] and "encoder:dinov2" in told["fd-untrained"] and "encoder:embedded" in told["cmmd-embedded"]

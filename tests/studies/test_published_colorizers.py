@@ -11,7 +11,7 @@ from invariant_metrics.invariants.invariant import get_invariant
 from invariant_metrics.models.colorizer import colorizers
 from invariant_metrics.studies.colorizers import Colorization
 from invariant_metrics.studies.findings import FINDINGS, compare_networks, findings_answers, study_findings
-from invariant_metrics.studies.plan import StudySize
+from invariant_metrics.studies.plan import Start, StudySize
 from invariant_metrics.studies.search import train_systems
 from invariant_metrics.studies.tasks import make_plan, pretrain_network, pull
 from invariant_metrics.training.augmented import color_batches
@@ -44,7 +44,7 @@ def test_a_critic_is_trained_and_forks_with_its_colorizer(study):
 
 def test_a_start_made_again_is_the_same_to_the_bit(study, tmp_path, one_thread):
     folder, settings, _ = study
-    pretrain_network(Colorization(make_plan({"task": "colorization", **settings}, TINY), tmp_path), 0)
+    pretrain_network(Colorization(make_plan({"task": "colorization", **settings}, TINY), tmp_path), Start(0))
     first, again = (read_state(place/"pretrained"/"s0"/"checkpoint.safetensors")[0] for place in (folder, tmp_path))
     assert first.keys() == again.keys() and all(torch.equal(value, again[name]) for name, value in first.items())
 
@@ -52,7 +52,7 @@ def test_a_start_made_again_is_the_same_to_the_bit(study, tmp_path, one_thread):
 def test_a_pull_is_of_what_was_added_alone_and_changes_nothing(study):
     folder, settings, _ = study
     task = Colorization(make_plan({"task": "colorization", **settings}, TINY), folder)
-    network, critic = pretrain_network(task, 0), task.critic(0)
+    network, critic = pretrain_network(task, Start(0)), task.critic(0)
     before = {k: v.clone() for k, v in critic.state_dict().items()}
     alone, added = pull(task, network, (), 0, critic), pull(task, network, ("segmentation",), 0, critic)
     assert alone > 0 and added > 0 and alone != added
@@ -115,7 +115,7 @@ def test_findings_by_hand():
     table = pd.DataFrame([(*r, 1.5, "selected") for r in rows], columns=["system", "metric", "improvement", "ci_low", "ci_high", "alpha", "reading"])
     found = study_findings(table, "by-hand")
     assert found["holds"].tolist()[:3] == ["not shown"]*3 # .15 is not above .16; -.01 is below 0; 0 is not above .01
-    assert found["holds"].isna().tolist() == [False, False, False, True, True] and found["gain"][0] == .2
+    assert found["holds"].isna().tolist() == [False, False, False, True, True, True, True] and found["gain"][0] == .2
     paler = table.assign(alpha=.7, ci_low=table["ci_low"] + .05)
     assert study_findings(paler, "by-hand")["holds"][1] == "no" and study_findings(paler.assign(alpha=1.5), "by-hand")["holds"][1] == "yes" # less is not more
     assert findings_answers(found)[1] == f"{FINDINGS['colorization'][1].name}: holds in 0 of 1 (not shown: by-hand)"

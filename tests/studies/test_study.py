@@ -21,10 +21,12 @@ from invariant_metrics.experiments import work
 from invariant_metrics.invariants.invariant import Invariant
 from invariant_metrics.studies.improvement import _relative_improvement
 from invariant_metrics.studies.search import StudyResult, _steps_done, train_systems
-from invariant_metrics.studies.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit
+from invariant_metrics.studies.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit, start_of
 from invariant_metrics.studies.tasks import StudyTask, make_plan, register_task, study_tasks
 from invariant_metrics.studies.colorizers import _blurred_color, _outline_auc, _scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
+from invariant_metrics.training.dense_training import WORLDS
+from invariant_metrics.worlds.scenes import make_scenes
 
 TINY = StudySize(side=32, train=48, validation=8, test=12, pretrain=4, steps=8, batch=4, reps=20)
 SETTINGS = {"alphas": [1.0], "seeds": 2, "invariants": ["own_parts:roundness"], "metrics": ["own_parts:darkness_gap"]}
@@ -66,7 +68,8 @@ def equal(a: Path, b: Path) -> None:
 
 
 def test_a_study_holds_every_system_control_metric_and_reading(study):
-    systems = ["baseline", "saturation", *TRICKS, "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+segmentation-random"]
+    systems = ["baseline", "saturation", *TRICKS, "+segmentation", "+depth", "+segmentation+depth", "+roundness", "+more-data", "+more-data+segmentation+depth",
+               "+segmentation-random", "+depth-random", "+segmentation-random+depth-random"]
     assert set(study.results["system"]) == set(systems)
     measured = set(study.results["metric"])
     assert {"fd", "cmmd-embedded", "psnr", "ssim", "lpips-embedded", "encoder-distance", "colorfulness", "colorfulness-gap", "fd-untrained", "oracle",
@@ -75,7 +78,7 @@ def test_a_study_holds_every_system_control_metric_and_reading(study):
     rows = study.results.groupby(["system", "alpha", "metric"])["seed"].nunique()
     assert (rows == 2).all() and (study.results["n"] == TINY.test).all()
     assert (study.results["ci_low"] <= study.results["value"] + 1e-9).mean() > 0.95
-    assert set(study.improvements["reading"]) == {"selected", "best", "beyond saturation", "beyond desaturation", "at equal colorfulness"}
+    assert set(study.improvements["reading"]) == {"selected", "best", "beyond saturation", "beyond desaturation", "at equal colorfulness", "beyond more-data"}
     assert not study.improvements["metric"].isin(["colorfulness"]).any()
     assert study.meta["chosen"]["+segmentation-random"] == study.meta["chosen"]["+segmentation"] == 1.0
 
@@ -136,6 +139,47 @@ def test_a_random_control_pulls_as_hard_as_the_real_one(study):
     assert pull["alpha"]*pull["random_gradient"] == pytest.approx(pull["real_gradient"], rel=0.05) and pull["task_gradient"] > 0
 
 
+def test_systems_are_held_against_the_baseline_with_what_g_has_seen(study):
+    value = study.results.set_index(["system", "metric", "seed"])["value"].sort_index()
+    rows = study.improvements[study.improvements["reading"] == "beyond more-data"].set_index(["system", "metric"])
+    assert set(rows.index.get_level_values("system")) == {s for s in study.meta["chosen"] if s != "+more-data"} # no trick, and not itself
+    for system in ("+depth", "+more-data+segmentation+depth"):
+        given, own = (value[s, "oracle"].to_numpy() for s in ("+more-data", system))
+        assert rows.at[(system, "oracle"), "improvement"] == pytest.approx(np.mean(1 - own/given), abs=1e-9) and rows.at[(system, "oracle"), "p_holm"] <= 1
+    assert study.meta["chosen"]["+more-data"] == 0 and "+more-data" not in study.meta["optimum"]
+    assert "+more-data" not in set(study.safe["system"]) and "+more-data+segmentation+depth" in set(study.safe["system"])
+
+
+def test_what_g_has_seen_comes_without_labels_or_at_a_second_head(tmp_path):
+    task = study_tasks["colorization"](make_plan({"seeds": 1, "alphas": [.5], "systems": ["more-data", "multi-task"]}, TINY), tmp_path)
+    seen = task.seen
+    assert len(seen.rgb) == TINY.batch*(TINY.pretrain + TINY.steps) # each of them about once
+    assert torch.equal(seen.rgb[:8], (255*make_scenes(8, TINY.side, WORLDS["invariant"]).rgb).round().byte())
+    plain, labelled = task.network(0), task.widened(task.network(0), ["multi-task"])
+    L = 100*torch.rand(2, 1, 32, 32, generator=torch_rng(0, "L"))
+    assert torch.equal(plain(L), labelled(L)) and not hasattr(plain, "labels") # a head changes no color
+    more, batches = task.training(["more-data"], 0.0, 3)
+    both, same = task.training(["multi-task"], .5, 3)
+    assert torch.equal(batches(1)["ab"], same(1)["ab"])
+    assert list(more(plain, batches(1))) == ["task"]
+    terms = both(labelled, same(1))
+    assert {name: terms[name][0] for name in terms} == {"task": 1.0, "classes": .5, "depth": .5}
+    assert terms["task"][1].item() == pytest.approx(more(plain, batches(1))["task"][1].item(), rel=1e-5)
+    (terms["classes"][1] + terms["depth"][1]).backward()
+    assert labelled.labels.weight.grad.abs().sum() > 0 and labelled.stem.weight.grad.abs().sum() > 0 # labels teach the shared layers
+    assert labelled.fine[0].weight.grad is None
+    assert [*dict.fromkeys(start_of(u, task.plan.systems[u.system]).name for u in task.plan.units(list(task.plan.systems)))] == ["s0", "s0-more-data", "s0-multi-task@0.5"]
+
+
+def test_a_pair_of_random_networks_is_drawn_anew_together():
+    plan = make_plan({"random_networks": 2})
+    assert plan.controls["+segmentation+depth"] == ("segmentation-random+depth-random", "segmentation-random-2+depth-random-2", "more-data+segmentation+depth")
+    assert plan.copied["+segmentation-random-2+depth-random-2"] == "+segmentation+depth"
+    alone = make_plan({"systems": ["segmentation+depth"]})
+    assert alone.controls == {"+segmentation+depth": ("segmentation-random+depth-random",)} # nothing to hold the other one against
+    assert not any("more-data" in name for name in make_plan({"data": "photos"}).systems)
+
+
 def test_panels_belong_together(study):
     assert study.panels["truth/rgb"].shape == study.panels["+depth/rgb"].shape == (6, 3, 32, 32)
     assert study.panels["baseline/segmentation"].dtype == np.uint8 and study.panels["+depth/depth"].shape == (6, 32, 32)
@@ -158,7 +202,8 @@ def test_other_settings_are_refused(study):
 
 @pytest.mark.parametrize("settings, says", [({"model": "unnet"}, "did you mean unet"), ({"select": "pnsr"}, "did you mean psnr"),
                                             ({"select": "colorfulness"}, "colorfulness-gap"), ({"invariants": ["segmentatoin"]}, "did you mean segmentation"),
-                                            ({"metrics": ["no_such:thing"]}, "no module"), ({"alphas": [0.0]}, "positive")])
+                                            ({"metrics": ["no_such:thing"]}, "no module"), ({"alphas": [0.0]}, "positive"),
+                                            ({"systems": ["multi-task"], "model": "ddcolor"}, "multi-task is not there")])
 def test_bad_settings_are_found_before_the_first_step(settings, says, tmp_path):
     with pytest.raises(InputError, match=says): train_systems(tmp_path/"run", settings, size=TINY, workers=0)
     assert not (tmp_path/"run").exists()

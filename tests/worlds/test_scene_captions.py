@@ -9,7 +9,7 @@ from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.edits.captions import caption_items
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.training.text_corpora import scene_texts
-from invariant_metrics.worlds.scene_captions import _INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, judge_captions
+from invariant_metrics.worlds.scene_captions import _INSTEAD, MIRROR, WORDS, SceneTruth, caption_truth, scenes_with_captions, count_claims, judge_captions
 from invariant_metrics.worlds.scene_captions import relation_captions, read_claims, subject_of
 from invariant_metrics.worlds.layout import STUFF, layout_draws, make_layout
 from invariant_metrics.worlds.scene_text import captions, scene_entities, scene_graph, thing_traits
@@ -87,6 +87,10 @@ def test_silence_counts_nothing_and_lengths_must_agree():
     held = judge_captions(["", "what a day", "a ball"], [read_claims("a red ball")] * 3)
     assert held["objects"].tolist() == [0, 0, 1] and held["relations"].tolist() == [0, 0, 0] and not any(np.isnan(v).any() for v in held.values())
     assert judge_captions([], [])["all"].shape == (0,)
+    red = read_claims("a red ball is left of a blue boat")
+    told = count_claims(["", "a red ball", "a red ball is right of a green boat", "a red ball is left of a blue boat"], [red]*4)
+    assert [told[k].tolist() for k in ("kept-relations", "false-claims", "claims-relation", "true-sides")] == [[0, 0, 0, 1], [0, 0, 2, 0], [0, 0, 1, 1], [0, 0, 0, 1]]
+    assert count_claims(["a red ball on grass"], [read_claims("a red ball on grass")])["true-sides"][0] == 0 # a ground is no side
     with pytest.raises(InputError, match="2 captions for 1 scenes"): judge_captions(["a", "b"], [read_claims("a ball")])
     with pytest.raises(InputError, match="give one for each"): judge_captions("a", [read_claims("a ball")])
     with pytest.raises(InputError, match="no scene 150"): relation_captions(SCENES, 150)
