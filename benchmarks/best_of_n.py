@@ -1,7 +1,8 @@
 """What the best of n candidates by a metric is really worth, n = 1 … 512, in three worlds whose truth is exact.
 
-Usage: python benchmarks/best_of_n.py [--items 40]      (writes nbs/results/best_of_n.csv; seven minutes on one core)"""
+Usage: python benchmarks/best_of_n.py [--items 40] [--keep FOLDER]      (writes nbs/results/best_of_n.csv; seven minutes on one core)"""
 import argparse
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from invariant_metrics.core import progress, rng
 from invariant_metrics.edits.language_models import TaggedNGrams
 from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.files import atomic_write
+from invariant_metrics.metrics.cider import document_frequencies
 from invariant_metrics.metrics.metric import extract, get_metric
 from invariant_metrics.stats import best_of_n, bootstrap_weights
 from invariant_metrics.worlds.bilingual import edits, make_sentences, preserved, write_sentence
@@ -25,6 +27,7 @@ from invariant_metrics.worlds.scenes import color_truth, make_scenes, oracle_vio
 OUT = Path(__file__).parent.parent/"nbs"/"results"/"best_of_n.csv"
 SIZES = [2**k for k in range(10)]
 MANY = SIZES[-1]
+SIDE = 32 # pixels, as in the study of colorization
 WORLD = 91 # a seed that nothing was trained on
 EDITS = ("entity", "place", "number", "sentiment", "relation") # of a meaning
 
@@ -52,7 +55,7 @@ def colorings(scene, generator: np.random.Generator) -> torch.Tensor: # (MANY, 3
         strength = torch.from_numpy(generator.random(MANY//8)).float()
         L, ab = split_lab(wrong_color(many, generator, share, strength))
         ab = ab*torch.from_numpy(np.exp(generator.uniform(np.log(0.2), np.log(2.2), MANY//8))).float()[:, None, None, None]
-        wide = 3
+        wide = 2
         smeared = F.avg_pool2d(F.pad(ab, (wide,)*4, mode="replicate"), 2*wide + 1, stride=1)
         ab = torch.where(torch.from_numpy(generator.random(MANY//8) < 0.2)[:, None, None, None], smeared, ab)
         parts.append(join_lab(L, ab))
@@ -63,7 +66,7 @@ class Density:
     "How usual the features of a picture are among a thousand scenes: the distance that a Fréchet distance knows."
     def __init__(self):
         self.encoder = get_encoder("embedded")
-        made = self.features(make_scenes(1000, 48, WORLD + 1).rgb)
+        made = self.features(make_scenes(1000, SIDE, WORLD + 1).rgb)
         self.mean = made.mean(0)
         self.inverse = torch.linalg.pinv(torch.cov(made.T) + 1e-3*made.var(0).mean()*torch.eye(made.shape[1]))
 
@@ -77,10 +80,10 @@ class Density:
 
 def pictures(items: int):
     "Each scene: what metrics say of its candidates, and minus the exact violation."
-    of = make_scenes(items, 48, WORLD)
+    of = make_scenes(items, SIDE, WORLD)
     density = Density()
     against = ("lpips-embedded", "violation-segmentation", "violation-depth")
-    for i in progress(range(items), desc="pictures"):
+    def ask(i: int) -> tuple[dict, np.ndarray]:
         scene = of[i:i + 1]
         made = colorings(scene, rng(0, "best of n", "pictures", i))
         truth = scene.rgb.expand(MANY, -1, -1, -1)
@@ -88,12 +91,13 @@ def pictures(items: int):
         found = {("target", k): v for k, v in scored(plain("psnr", "ssim", *against), made, truth).items()}
         found |= {("input", f"{k} to the gray input"): v for k, v in scored(plain(*against), made, gray).items()}
         prompt = [captions(scene, 0)[0]]*MANY
-        named = {"clipscore of the caption": ("clipscore", {"weights": "embedded-clip"}), "l-clipscore of the caption": ("l-clipscore", {})}
+        named = {"clipscore of the caption": ("clipscore", {"weights": "embedded-clip", "long": "cut"}), "l-clipscore of the caption": ("l-clipscore", {"long": "cut"})}
         found |= {("prompt", k): v for k, v in scored(named, prompt, source=made).items()}
         found["nothing", "colorfulness"], = scored(plain("colorfulness"), made).values()
         found["nothing", "density of features"] = density(made)
         found["nothing", "consensus (near the mean)"] = -(made - made.mean(0)).square().mean((1, 2, 3)).numpy().astype(float)
-        yield found, -oracle_violation(color_truth(scene[torch.zeros(MANY, dtype=torch.long)]), made).numpy().astype(float)
+        return found, -oracle_violation(color_truth(scene[torch.zeros(MANY, dtype=torch.long)]), made).numpy().astype(float)
+    return ask
 
 
 # ---- texts
@@ -148,16 +152,19 @@ def written(items: int):
     other = scenes_with_captions(300, 8, WORLD + 1)
     foreign = [t for i in range(300) for t in (captions(other, i)[0], relation_captions(other, i)[0])]
     likely = TaggedNGrams(foreign)
-    for i in progress(range(items), desc="captions"):
+    rare = document_frequencies([relation_captions(other, i) for i in range(300)]) # of words, in other scenes
+    def ask(i: int) -> tuple[dict, np.ndarray]:
         draw = rng(0, "best of n", "captions", i)
         right = captions(of, i)
         made = [disturbed(misstated(str(draw.choice(right)), draw), foreign + right*40, draw) for _ in range(MANY)]
         references = [tuple(relation_captions(of, i))]*MANY
-        found = {("target", k): v for k, v in scored(plain(*REFERENCE_METRICS, "cider-d", "scene-graph-f1"), made, references).items()}
-        named = {"clipscore": ("clipscore", {"weights": "embedded-clip"}), "l-clipscore": ("l-clipscore", {})}
+        of_references = plain(*REFERENCE_METRICS, "scene-graph-f1") | {"cider-d": ("cider-d", {"df": rare})}
+        found = {("target", k): v for k, v in scored(of_references, made, references).items()}
+        named = {"clipscore": ("clipscore", {"weights": "embedded-clip", "long": "cut"}), "l-clipscore": ("l-clipscore", {"long": "cut"})}
         found |= {("input", k): v for k, v in scored(named, made, source=of.rgb[i:i + 1].expand(MANY, -1, -1, -1)).items()}
         found |= {("nothing", "likelihood"): likely(made), ("nothing", "length"): length(made), ("nothing", "consensus of words"): consensus(made)}
-        yield found, judge_captions(made, [caption_truth(of, i)]*MANY)["all"]
+        return found, judge_captions(made, [caption_truth(of, i)]*MANY)["all"]
+    return ask
 
 
 def translated(items: int):
@@ -165,7 +172,7 @@ def translated(items: int):
     of = make_sentences(items, seed=WORLD, names="all")
     foreign = make_sentences(600, seed=WORLD + 1, names="all").english
     likely = TaggedNGrams(foreign)
-    for i in progress(range(items), desc="translations"):
+    def ask(i: int) -> tuple[dict, np.ndarray]:
         draw = rng(0, "best of n", "translations", i)
         made = []
         while len(made) < MANY:
@@ -180,7 +187,8 @@ def translated(items: int):
         found |= {("input", "words of the source"): np.array(share), ("nothing", "likelihood"): likely(made),
                   ("nothing", "length"): length(made), ("nothing", "consensus of words"): consensus(made)}
         kept = preserved(made, [of.meanings[i]]*MANY)
-        yield found, np.mean([kept[k] for k in ("entities", "numbers", "sentiment", "relation")], 0)
+        return found, np.mean([kept[k] for k in ("entities", "numbers", "sentiment", "relation")], 0)
+    return ask
 
 
 # ---- the curves
@@ -188,10 +196,22 @@ def translated(items: int):
 def ranks(x: np.ndarray) -> np.ndarray: return pd.DataFrame(x.T).rank().to_numpy().T
 
 
-def rank_correlation(a: np.ndarray, b: np.ndarray) -> float: # mean over items with both varied
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float: # mean over items; 0 where one side is constant
     a, b = (x - x.mean(1, keepdims=True) for x in (ranks(a), ranks(b)))
-    size = (a**2).sum(1)*(b**2).sum(1)
-    return float(((a*b).sum(1)[size > 0]/size[size > 0]**0.5).mean())
+    size = ((a**2).sum(1)*(b**2).sum(1))**0.5
+    return float(((a*b).sum(1)/np.where(size > 0, size, np.inf)).mean())
+
+
+def asked(world: str, ask, items: int, folder: Path) -> list: # of each item, from the folder where it is there
+    out = []
+    for i in progress(range(items), desc=world):
+        place = folder/f"{world}-{i}.npz"
+        if not place.exists():
+            found, truth = ask(i)
+            np.savez(place, truth=truth, **{"|".join(key): v for key, v in found.items()})
+        with np.load(place) as kept:
+            out.append(({tuple(key.split("|")): kept[key] for key in kept if key != "truth"}, kept["truth"]))
+    return out
 
 
 def curves(world: str, found: list) -> pd.DataFrame:
@@ -203,7 +223,8 @@ def curves(world: str, found: list) -> pd.DataFrame:
     for (looks, name), values in columns.items():
         worth = best_of_n(values, truth, SIZES) # (items, sizes)
         apart = values.std(1, keepdims=True)
-        own = best_of_n((values - values.mean(1, keepdims=True))/np.where(apart > 0, apart, 1), values*0 + (values - values.mean(1, keepdims=True))/np.where(apart > 0, apart, 1), SIZES)
+        standard = (values - values.mean(1, keepdims=True))/np.where(apart > 0, apart, 1)
+        own = best_of_n(standard, standard, SIZES)
         draws = weights@worth
         after = weights@(worth[:, -1:] - worth)
         level = 0.05/(len(SIZES) - 1)/2 # nine places where a curve may turn
@@ -218,9 +239,12 @@ def curves(world: str, found: list) -> pd.DataFrame:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--items", type=int, default=40)
-    items = parser.parse_args().items
+    parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir())/"best_of_n", help="what was measured, to go on from there")
+    asked_for = parser.parse_args()
+    items = asked_for.items
+    asked_for.keep.mkdir(exist_ok=True)
     torch.set_num_threads(1)
-    worlds = {"colorings": pictures, "captions": written, "translations": translated}
-    table = pd.concat([curves(world, list(make(items))) for world, make in worlds.items()], ignore_index=True)
+    worlds = {"captions": written, "translations": translated, "colorings": pictures}
+    table = pd.concat([curves(world, asked(world, make(items), items, asked_for.keep)) for world, make in worlds.items()], ignore_index=True)
     with atomic_write(OUT) as path: table.to_csv(path, index=False, float_format="%.5g")
     print(table[table["n"].isin((1, 16, 128, 512))].pivot_table(index=["world", "looks_at", "metric"], columns="n", values="truth").round(3).to_string())

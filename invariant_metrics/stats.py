@@ -176,31 +176,33 @@ def _rank_weights(n: int, many: int) -> np.ndarray: # (many,) the chance that ra
     k = np.arange(1, many + 1)
     left = many - k - n + 1 # candidates that may be missing below rank k
     possible = left >= 0
-    def logs(x): return gammaln(np.where(possible, x, 0) + 1)
-    chance = logs(many - k) - logs(left) - gammaln(n) + gammaln(n + 1) + gammaln(many - n + 1) - gammaln(many + 1)
-    return np.where(possible, np.exp(chance), 0.0)
+    def log_factorial(x): return gammaln(np.where(possible, x, 0) + 1)
+    worse = log_factorial(many - k) - log_factorial(left) - gammaln(n)       # sets of n − 1 below rank k
+    sets = gammaln(many + 1) - gammaln(n + 1) - gammaln(many - n + 1)
+    return np.where(possible, np.exp(worse - sets), 0.0)
 
 def _even_ties(metric: np.ndarray, truth: np.ndarray) -> np.ndarray: # both (N,), sorted by the metric
     _, group, count = np.unique(metric, return_inverse=True, return_counts=True)
     return (np.bincount(group, truth)/count)[group]
 
-def best_of_n(metric: np.ndarray,   # (..., N) what the candidates of each item are ranked by; higher is better
+def best_of_n(metric: np.ndarray,   # (..., N) what the candidates of an item are ranked by; higher is better
               truth: np.ndarray,    # (..., N) what they are worth
               sizes: Sequence[int], # n, each in 1 … N
              ) -> np.ndarray:       # (..., sizes)
-    """What the best of n candidates by a metric is worth on average, without bias; raises InputError on sizes out
-    of range, unequal shapes, and values that are no numbers."""
+    """What the best of n candidates by a metric is worth on average, without bias; raises InputError on sizes
+    out of range, unequal shapes, and values that are no numbers."""
     metric, truth = np.asarray(metric, float), np.asarray(truth, float)
     if metric.shape != truth.shape or not metric.ndim:
-        raise InputError(f"a metric of {metric.shape} and a truth of {truth.shape} candidates; give both for each")
+        raise InputError(f"best_of_n: a metric of {metric.shape} and a truth of {truth.shape} candidates; "
+                         "give both for each")
     if np.isnan(metric).any() or np.isnan(truth).any():
         raise InputError("best_of_n: a candidate has no number; leave it out")
     many = metric.shape[-1]
     odd = [n for n in sizes if not 1 <= n <= many]
     if odd: raise InputError(f"the best of {odd[0]} cannot be told from {many} candidates")
     order = np.argsort(-metric, axis=-1, kind="stable")
-    ranked = [_even_ties(m[o], t[o]) for m, t, o in zip(metric.reshape(-1, many), truth.reshape(-1, many),
-                                                        order.reshape(-1, many))]
+    rows = (x.reshape(-1, many) for x in (metric, truth, order))
+    ranked = [_even_ties(m[o], t[o]) for m, t, o in zip(*rows)]
     weights = np.stack([_rank_weights(n, many) for n in sizes])
     return (np.stack(ranked) @ weights.T).reshape(*metric.shape[:-1], len(weights))
 
