@@ -17,7 +17,7 @@ from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.cider import document_frequencies
 from invariant_metrics.metrics.metric import extract, get_metric
-from invariant_metrics.stats import best_of_n, bootstrap_weights
+from invariant_metrics.probes.best_of_n import goodhart_curve
 from invariant_metrics.worlds.bilingual import edits, make_sentences, preserved, write_sentence
 from invariant_metrics.worlds.classes import CLASSES, COLORS
 from invariant_metrics.worlds.scene_captions import WORDS, caption_truth, judge_captions, relation_captions, scenes_with_captions
@@ -215,25 +215,12 @@ def asked(world: str, ask, items: int, folder: Path) -> list: # of each item, fr
 
 
 def curves(world: str, found: list) -> pd.DataFrame:
-    "A row for each metric and n: the truth of the best, and what is lost or gained from there to the last n."
+    "The curve of each metric and of the truth itself."
     truth = np.stack([t for _, t in found])
     columns = {("truth", "the truth itself"): truth} | {key: np.stack([m[key] for m, _ in found]) for key in found[0][0]}
-    weights = bootstrap_weights(len(truth), 4000, rng(0, "best of n", world))/len(truth)
-    out = []
-    for (looks, name), values in columns.items():
-        worth = best_of_n(values, truth, SIZES) # (items, sizes)
-        apart = values.std(1, keepdims=True)
-        standard = (values - values.mean(1, keepdims=True))/np.where(apart > 0, apart, 1)
-        own = best_of_n(standard, standard, SIZES)
-        draws = weights@worth
-        after = weights@(worth[:, -1:] - worth)
-        level = 0.05/(len(SIZES) - 1)/2 # nine places where a curve may turn
-        for k, n in enumerate(SIZES):
-            out.append({"world": world, "looks_at": looks, "metric": name, "n": n, "truth": worth[:, k].mean(),
-                        "low": np.quantile(draws[:, k], 0.025), "high": np.quantile(draws[:, k], 0.975),
-                        "own": own[:, k].mean(), "after": (worth[:, -1] - worth[:, k]).mean(), "after_low": np.quantile(after[:, k], level),
-                        "after_high": np.quantile(after[:, k], 1 - level), "rank_correlation": rank_correlation(values, truth), "items": len(truth)})
-    return pd.DataFrame(out)
+    return pd.concat([goodhart_curve(values, truth, SIZES).assign(world=world, looks_at=looks, metric=name, items=len(truth),
+                                                                  rank_correlation=rank_correlation(values, truth))
+                      for (looks, name), values in columns.items()])
 
 
 if __name__ == "__main__":
