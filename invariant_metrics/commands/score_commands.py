@@ -237,7 +237,8 @@ def _score_notes(scores: dict) -> list[str]:
 @command(app, "score", "scoring.score:score",
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
-         "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
+         "--per-item values.parquet",
+         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
              "frame max_pixels match intersect clusters tricks cache batch"})

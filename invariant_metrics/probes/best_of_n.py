@@ -22,11 +22,11 @@ def goodhart_curve(metric: np.ndarray, # (items, N) what candidates are chosen b
                    reps: int = 4000,   # bootstrap replicates over items
                    seed: int = 0,
                   ) -> pd.DataFrame:   # n, truth, low, high, own, after, after_low, after_high
-    """The mean truth of the best of n candidates by a metric, with intervals over items; raises InputError on
-    fewer than eight items, and as `best_of_n` does."""
+    """The mean truth of the best of n candidates by a metric, with intervals over items; raises InputError
+    on fewer than eight items, and as `best_of_n` does."""
     check_level(level)
     if np.ndim(metric) != 2 or len(metric) < 8:
-        raise InputError("a curve needs (items, candidates) values of eight items at least, for its intervals")
+        raise InputError("a curve needs values of (items, candidates), of eight items at least")
     metric, truth = np.asarray(metric, float), np.asarray(truth, float)
     sizes = [2**k for k in range(metric.shape[1].bit_length())] if sizes is None else list(sizes)
     worth = best_of_n(metric, truth, sizes)

@@ -193,10 +193,11 @@ class Scores(dict):
         own.tricks = {}
         for m in (m for m in self.metrics if m.higher_is_better is not None):
             order = _in_order(m, made)
-            found = {t: _trick_score(m, made[t][m.name], both.difference(m, _OWN, t)) for t in order}
+            found = {t: _trick_score(m, made[t][m.name], both.difference(m, _OWN, t), self.settings)
+                     for t in order}
             own.tricks[m.name] = found
             equal = next((t for t in order if found[t].beaten is False), None)
-            if found[order[0]].beaten is None: equal = order[0] # others that cannot be tested are worse than it
+            if found[order[0]].beaten is None: equal = order[0] # untested others are worse
             if equal is None: continue
             known = "not surely better than" if found[equal].beaten is False else "not tested against"
             note = Note(f"{known} the cheap trick {equal} ({trick_meaning(equal)}): "
@@ -362,9 +363,14 @@ class TrickScore:
     difference: Score | None # system − trick, paired; None: it cannot be tested
     beaten: bool | None      # whether the system surely does better; None: not tested
 
-def _trick_score(metric: Metric, score: Score, gap: Score | None) -> TrickScore:
-    if gap is None or gap.ci is None: return TrickScore(score, gap, None)
-    return TrickScore(score, gap, gap.ci.low > 0 if metric.higher_is_better else gap.ci.high < 0)
+def _trick_score(metric: Metric, score: Score, gap: Score | None, settings: Mapping) -> TrickScore:
+    if gap is None: return TrickScore(score, None, None)
+    sign = 1 if metric.higher_is_better else -1
+    if gap.ci is not None: return TrickScore(score, gap, min(sign*gap.ci.low, sign*gap.ci.high) > 0)
+    lead = gap.per_item
+    # an interval of differences that hardly vary has no width to trust; their signs have a test of their own
+    told = settings["clusters"] is None and lead is not None and 2*0.5**len(lead) < 1 - settings["confidence"]
+    return TrickScore(score, gap, True if told and (sign*lead > 0).all() else None)
 
 def _outputs_of_tricks(found: SideComparison, system: str, clusters: Sequence | None) -> dict[str, Side]:
     side = found.systems[system]

@@ -10,12 +10,13 @@ from invariant_metrics.worlds.scenes import make_scenes
 
 REFERENCES = [(f"the {a} {b} sits on the {c} mat", f"a {b} that is {a} is on a mat of {c}")
               for a, b, c in zip(["red", "blue", "old"]*4, ["cat", "dog", "cow", "bird"]*3, ["wool", "straw", "silk", "cork", "felt", "reed"]*2)]
-GOOD = [a if k % 3 else a.removeprefix("the ") for k, (a, _) in enumerate(REFERENCES)]
+GOOD = [a.replace(("sits", "mat", "the", "")[k % 4], "it", 1) for k, (a, _) in enumerate(REFERENCES)]
 
 
 def test_who_knows_the_answer_beats_every_trick_and_who_repeats_one_sentence_does_not():
     good = score(GOOD, REFERENCES, "rouge-l", tricks=True)
-    assert all(t.beaten for t in good.tricks["rouge-l"].values()) and not good["rouge-l"].notes
+    assert all(t.beaten for t in good.tricks["rouge-l"].values())
+    assert not any(n.code == "cheap-trick" for n in good["rouge-l"].notes)
     dull = score(["the cat"]*12, REFERENCES, "rouge-l", tricks=True)
     name, best = next(iter(dull.tricks["rouge-l"].items()))
     note, = [n for n in dull["rouge-l"].notes if n.code == "cheap-trick"]
