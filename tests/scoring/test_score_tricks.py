@@ -1,8 +1,12 @@
 "A score beside the best cheap trick: a hand-made winner and loser, the paired null, and what cannot be asked."
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from commands import cli
 from invariant_metrics.color import scale_chroma
 from invariant_metrics.core import InputError
 from invariant_metrics.scoring.score import score
@@ -72,3 +76,16 @@ def test_without_intervals_nothing_is_beaten():
     found = score(GOOD, REFERENCES, "rouge-l", tricks=True, ci=False)
     assert {t.beaten for t in found.tricks["rouge-l"].values()} == {None}
     assert "not tested" in found["rouge-l"].notes[-1]
+
+
+def test_command_json_and_file_of_items_say_the_same(tmp_path):
+    for name, texts in {"good.txt": GOOD, "ref0.txt": [a for a, _ in REFERENCES], "ref1.txt": [b for _, b in REFERENCES]}.items():
+        (tmp_path/name).write_text("".join(f"{t}\n" for t in texts))
+    line = "score rouge-l --pred good.txt --target ref0.txt ref1.txt --tricks --per-item items.parquet".split()
+    found = json.loads(cli(*line, "--json", cwd=tmp_path).stdout)["result"]
+    name, best = next(iter(found["tricks"]["good.txt"]["rouge-l"].items()))
+    whole = found["scores"]["good.txt"]["rouge-l"]["value"]
+    assert best["difference"]["value"] == pytest.approx(whole - best["score"]["value"]) and best["meaning"]
+    items = pd.read_parquet(tmp_path/"items.parquet").groupby("system").value.mean()
+    assert items["good.txt"] == pytest.approx(whole) and items[f"good.txt, {name}"] == pytest.approx(best["score"]["value"])
+    assert "beside cheap tricks" in cli(*line, cwd=tmp_path).stdout
