@@ -33,7 +33,7 @@ setup(
     packages=find_packages(include=["invariant_metrics", "invariant_metrics.*"]),
     package_data={"invariant_metrics": ["py.typed", "assets/*", "assets/**/*"]},
     install_requires=cfg["requirements"].split(),
-    extras_require={name: cfg[f"{name}_requirements"].split() for name in ("dev", "fid", "keras", "minilm", "onnx", "xlsx")},
+    extras_require={name: cfg[f"{name}_requirements"].split() for name in ("dev", "fid", "keras", "minilm", "onnx", "photos", "tflite", "xlsx")},
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
     zip_safe=False,
 )

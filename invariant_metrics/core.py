@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SEEDS', 'one_line', 'InputError', 'few', 'unknown', 'package_version', 'Signature', 'Interval', 'Note', 'Score',
-           'import_object', 'Registry', 'import_extra', 'lazy_import', 'is_tensor', 'rng', 'torch_rng', 'few_threads',
-           'check_device', 'spans', 'announce', 'progress', 'check_path', 'check_source', 'check_type', 'check_range',
-           'Between', 'checked_options', 'checked_arguments']
+           'import_object', 'failed_call', 'Registry', 'import_extra', 'lazy_import', 'is_tensor', 'rng', 'torch_rng',
+           'few_threads', 'check_device', 'spans', 'announce', 'progress', 'check_path', 'check_source', 'check_type',
+           'check_range', 'Between', 'checked_options', 'checked_arguments']
 
 # %% ../nbs/00_core.ipynb #05e3088a
 import difflib
@@ -21,6 +21,7 @@ import os
 import pkgutil
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
@@ -220,6 +221,16 @@ def import_object(path: str): # "package.module:object"
     except Exception as error:
         raise InputError(f"{path!r}: importing {module!r} ends in {type(error).__name__}: {error}") from error
 
+# %% ../nbs/00_core.ipynb #4e72834d
+def failed_call(path: str,        # "package.module:object", which was called
+                error: Exception, # what came of it
+               ) -> InputError:   # to be raised by the caller
+    "The error for code of the user's that fails: what happened, in which file, and at which line."
+    frames = traceback.extract_tb(error.__traceback__)
+    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
+    frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+    return InputError(f"{path} ends in {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})")
+
 # %% ../nbs/00_core.ipynb #031d3f56
 def _path_state() -> tuple: # what a search for installed packages would find changed
     folders = [folder or "." for folder in sys.path]
@@ -370,7 +381,7 @@ def progress(items: Iterable | None = None, # what to iterate over, or None for 
              **options,                     # passed to tqdm; disable=True shows nothing
             ):                              # iterate over it, or call its `update(n)`
     """Progress on standard error, nothing for work under half a second: a bar on a terminal, else a line
-    every 10 %."""
+    every 10 %, five seconds apart at least."""
     from tqdm import tqdm
     options = {"delay": 0.5, "dynamic_ncols": True, **options}
     if total is None and hasattr(items, "__len__"): total = len(items)
@@ -384,7 +395,8 @@ def _progress_lines(tqdm, items, desc: str, total: int | None, options: dict):
         def status_printer(file): return lambda text: text and announce(text)
     tenth = -(-total//10) if total else math.inf
     looks = dict(bar_format="{desc}: {percentage:.0f} %, {n} of {total}, {elapsed_s:.0f} s", leave=False,
-                 mininterval=0, maxinterval=math.inf, miniters=tenth, file=io.StringIO(), disable=False)
+                 mininterval=10*options["delay"], maxinterval=math.inf, miniters=tenth,
+                 file=io.StringIO(), disable=False)
     options["delay"] = options["delay"] or 1e-9 # 0 would show the beginning
     return Lines(items, desc=desc, total=total, **{**options, **looks})
 

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ..core import InputError, few, progress, unknown
+from ..core import InputError, failed_call, few, import_object, progress, unknown
 from ..data.items import PIXELS
 from .encoder import Preprocess, check_rgb, get_encoder
 from .lclip_student import (OPEN_CLIP, RECORD, LClipRecord, check_taught, clip_tokenizer,
@@ -274,14 +274,31 @@ def _lclip(place: Place, weights, prepare: Callable, device: str) -> ImageText:
 
 # %% ../../nbs/encoders/090_image_text.ipynb #cd2a5e97
 RESIZES = {"tensor": Preprocess, "pillow": PillowCrop}
+_CONSE = "conse" # of another notebook, which needs this one
+_OBJECT = re.compile(r"[\w.]+:\w+")
 _living = WeakValueDictionary()
 
-def image_text(weights="clip-vit-b-32",   # card, folder of any of these formats, or organization/model@commit
+def _own_model(name: str, device: str) -> ImageText: # conse, or "package.module:factory"
+    path = "invariant_metrics.encoders.conse:conse" if name == _CONSE else name
+    found = import_object(path)
+    if isinstance(found, ImageText): return found
+    if (path, str(device)) in _living: return _living[path, str(device)]
+    try: model = found(device=device)
+    except InputError: raise
+    except Exception as error: raise failed_call(path, error) from error
+    if not isinstance(model, ImageText):
+        raise InputError(f"{name} does not make an ImageText; it is {type(model).__name__}")
+    return _living.setdefault((path, str(device)), model)
+
+def image_text(weights="clip-vit-b-32",   # card, folder of any format, organization/model@commit, conse,
+                                          # "package.module:factory", or an ImageText
                device: str = "cpu",
                resize: str = "tensor",    # or "pillow": 8-bit, as the reference implementation of CLIPScore
               ) -> ImageText:
     "Both towers of a CLIP model; raises InputError if it is not here (with the fetch command) or is broken."
     if resize not in RESIZES: raise unknown("resize of pictures", resize, RESIZES)
+    if isinstance(weights, ImageText): return weights
+    if str(weights) == _CONSE or _OBJECT.fullmatch(str(weights)): return _own_model(str(weights), device)
     place = resolve(weights)
     def prepare(p: Preprocess): return RESIZES[resize](**{f.name: getattr(p, f.name) for f in fields(p)})
     constructors = {OPEN_CLIP: _open_clip, RECORD: _lclip} # by a file that only their folders have

@@ -80,7 +80,7 @@ def _whole(encoder: "Encoder") -> bool: # an encoder with its own way from image
 # whether preparing an image of this shape, (3, h, w), is arithmetic pixel by pixel, the same on every device
 def _pointwise(encoder: "Encoder", shape) -> bool:
     from invariant_metrics.encoders.encoder import Preprocess
-    if _whole(encoder) or type(encoder.prepare) is not Preprocess: return False
+    if _whole(encoder) or type(encoder.prepare) is not Preprocess or encoder.prepare.share < 1: return False
     return encoder.prepare.size in (None, shape[-1]) and encoder.prepare.size in (None, shape[-2])
 
 # network input, (C, h, w); or uint8, (3, h, w), which becomes it where it is needed

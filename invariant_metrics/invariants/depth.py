@@ -53,7 +53,7 @@ class Depth(Invariant):
 
     def forward(self, rgb: Tensor) -> Tensor:
         "Relative inverse depth (N, h, w), larger is nearer."
-        precision = next(self.network.parameters()).dtype
+        precision = next((p.dtype for p in self.network.parameters()), rgb.dtype)
         return self.read(self.network(rgb.to(precision)))
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)

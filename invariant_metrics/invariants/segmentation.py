@@ -77,7 +77,7 @@ class Segmentation(Invariant):
 
     def forward(self, rgb: Tensor) -> Tensor:
         "Class maps (N, classes, h, w), summing to 1 over classes."
-        precision = next(self.network.parameters()).dtype
+        precision = next((p.dtype for p in self.network.parameters()), rgb.dtype)
         return self.read(self.network(rgb.to(precision)))
 
     def distance(self, prediction: Tensor, target: Tensor) -> Tensor: # (N,)

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['SCALES', 'luma', 'gray_levels', 'psnr', 'decibels', 'psnr_pooled', 'ssim', 'ssim_metric', 'ms_ssim', 'ciede2000',
-           'unit_maps', 'map_distance', 'lpips_embedded', 'encoder_distance', 'colorfulness', 'colorfulness_abs']
+           'unit_maps', 'map_distance', 'lpips_embedded', 'lpips_maps', 'encoder_distance', 'colorfulness',
+           'colorfulness_abs']
 
 # %% ../../nbs/metrics/120_image_metrics.ipynb #349d06f5
 from functools import lru_cache, partial
@@ -16,7 +17,7 @@ from torch.nn import functional as F
 
 from ..core import InputError, Signature, unknown
 from ..color import rgb_to_lab
-from ..encoders.encoder import get_encoder
+from ..encoders.encoder import Encoder, get_encoder
 from .metric import Between, encoder_rows, metric_factory, pixel_metric, pixels
 
 # %% ../../nbs/metrics/120_image_metrics.ipynb #c56fbd8c
@@ -235,7 +236,8 @@ def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
     values = [_similarity_of_moments(*pair)[1].flatten(1).mean(1) for pair in zip(pieces_p, pieces_t)]
     return torch.cat(values)
 
-@metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows",
+@metric_factory("ssim", "paired", higher_is_better=True,
+                measures="local structure under 11-pixel windows, at full size (ssim.m halves large pictures first)",
                 range="[-1, 1]", inputs="images", weights="none", cite="Wang et al. 2004")
 def ssim_metric(device: str = "cpu", channels: str = "rgb",
                 crop_border: Annotated[int, Between(0, 4096)] = 0) -> dict:
@@ -315,11 +317,22 @@ def map_distance(pred: tuple[Tensor, ...],   # unit maps, one per stage
                 weights="embedded-image", published="embedded-image", cite="after Zhang et al. 2018")
 def lpips_embedded(device: str = "cpu", **options) -> dict:
     "LPIPS's formula with unit heads on the embedded encoder; options of the encoder."
-    net = get_encoder("embedded", device=device, **options)
+    return _map_parts("lpips-embedded", get_encoder("embedded", device=device, **options), device)
+
+def _map_parts(metric: str, net: Encoder, device: str | None) -> dict:
     parts = net.describe() | {"layer": "maps"}
-    def phi(rgb: Tensor) -> tuple[Tensor, ...]: return unit_maps(net.feature_maps(rgb.to(device)))
+    place = next((p.device for p in net.parameters()), device or "cpu")
+    def phi(rgb: Tensor) -> tuple[Tensor, ...]: return unit_maps(net.feature_maps(rgb.to(place)))
     return dict(phi=phi, phi_key="|".join(parts.values()), compare=map_distance,
-                signature=Signature.of(metric="lpips-embedded", **parts, heads="unit"))
+                signature=Signature.of(metric=metric, **parts, heads="unit"))
+
+# %% ../../nbs/metrics/120_image_metrics.ipynb #55ad3b54
+@metric_factory("lpips-maps", "paired", higher_is_better=False, range="[0, 4 for each map]",
+                measures="place-by-place distance of the feature maps of any encoder", inputs="images",
+                weights="the encoder's", cite="after Zhang et al. 2018")
+def lpips_maps(encoder: str = "embedded", device: str | None = None, **options) -> dict:
+    "LPIPS's formula with unit heads on any encoder with feature maps; options of the encoder."
+    return _map_parts("lpips-maps", get_encoder(encoder, device=device, **options), device)
 
 # %% ../../nbs/metrics/120_image_metrics.ipynb #4c9e7d79
 def _cosine_distance(pred: Tensor,   # (N, d)

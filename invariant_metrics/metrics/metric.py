@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from ..core import SEEDS as SEEDS, Between as Between # for the options of metrics
-from ..core import (InputError, Registry, Signature, checked_options, is_tensor, lazy_import,
+from ..core import (InputError, Registry, Signature, checked_options, failed_call, is_tensor, lazy_import,
                                     unknown)
 from ..data.text_notes import text_counts, text_notes
 from ..data.text_sides import check_sides, load_texts
@@ -570,7 +570,11 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     try: signature.bind(**options)
     except TypeError as error:
         raise InputError(f"metric {spec!r}: {error}; it takes {signature}") from error
-    built = factory(**options)
+    try: built = factory(**options)
+    except InputError: raise
+    except Exception as error:
+        if not isinstance(spec, str) or ":" not in spec: raise
+        raise failed_call(spec, error) from error
     if not isinstance(built, Metric):
         raise InputError(f"{spec!r} returned {type(built).__name__}, not a Metric")
     return built

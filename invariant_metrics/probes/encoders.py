@@ -7,6 +7,7 @@ __all__ = ['strangers', 'EncoderProbe', 'probe_encoder']
 
 # %% ../../nbs/probes/100_encoders.ipynb #0cb9b781
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from ..core import InputError, checked_arguments, few_threads, rng, unknown
 from ..color import turn_hue
 from ..data.photos import ImageReading
 from ..edits.colors import Items, match_dose, misregistration
-from ..encoders.encoder import Encoder, encoders, get_encoder
+from ..encoders.encoder import Encoder, encoders, get_encoder, weights_alone
 from ..encoders.lclip_student import RECORD
 from ..encoders.public import folder_config
 from ..encoders.weights import Place, chosen_encoder, resolve
@@ -156,6 +157,8 @@ def _stored_rule() -> pd.DataFrame: # metric, features, steepness, ci_low, ci_hi
     return pd.read_csv(assets_folder()/"encoder_rule.csv")
 
 # %% ../../nbs/probes/100_encoders.ipynb #cf7efea6
+_SPREAD = 2.46 # half of a 95 % interval in mean absolute errors, if errors are normal: 1.96·√(π/2)
+
 def _predict_verdicts(responses: pd.DataFrame,          # of `_encoder_responses`
                      rule: pd.DataFrame | None = None, # as `_stored_rule`
                     ) -> pd.DataFrame: # metric, features, ratio, auc, ci_low, ci_high, error, verdict
@@ -168,6 +171,9 @@ def _predict_verdicts(responses: pd.DataFrame,          # of `_encoder_responses
         ratio = ratios.loc[line.features]
         auc, low, high = (float(_predicted_auc(ratio[c], line.steepness))
                           for c in ("value", "ci_low", "ci_high"))
+        own = _SPREAD*line.error # of the rule: even a ratio known exactly leaves it
+        low = max(auc - math.hypot(auc - low, own), 0.0)
+        high = min(auc + math.hypot(high - auc, own), 1.0)
         if math.isnan(auc): verdict = "sees no such change"
         else:
             verdict = ("minds position" if ratio["ci_low"] > 1 else "minds hue" if ratio["ci_high"] < 1
@@ -180,6 +186,7 @@ def _predict_verdicts(responses: pd.DataFrame,          # of `_encoder_responses
 def _encoder_of(place: Place) -> tuple[str, Path]: # the encoder's name, and what it opens
     "Which encoder reads the weights in a folder or file; raises InputError if none does."
     path = place.path
+    if path.is_file() and path.suffix not in (".safetensors", ".pth"): raise weights_alone(path)
     if path.is_file() and path.suffix == ".safetensors": return "embedded", path
     if path.is_file() and path.suffix == ".pth": return "inception", path
     if (path/RECORD).is_file(): return "lclip", path
@@ -197,6 +204,7 @@ def _named_encoder(
     name: "str | Path | Encoder",
     weights=None, # what `WeightChoice.of` takes
     device: str | None = None,
+    **options,    # of the encoder
 ) -> Encoder:
     """An encoder of pictures; raises InputError on unknown names, on encoders of texts, and naming the
     command that fetches missing weights."""
@@ -204,8 +212,8 @@ def _named_encoder(
     elif name == "untrained":
         if weights is not None:
             raise InputError("the untrained encoder has random weights; leave weights out")
-        found = get_encoder("embedded", untrained=True, device=device)
-    elif str(name) in encoders or ":" in str(name): found = chosen_encoder(str(name), weights, device)
+        found = get_encoder("embedded", untrained=True, device=device, **options)
+    elif str(name) in encoders or ":" in str(name): found = chosen_encoder(str(name), weights, device, **options)
     else:
         if weights is not None: raise InputError(f"{name} names weights already; leave the others out")
         try: place = resolve(name)
@@ -215,7 +223,11 @@ def _named_encoder(
                           "invariant-metrics weights list") from error
         family, path = _encoder_of(place)
         own = place.revision.startswith("local-")
-        found = get_encoder(family, path if own else place.name, device=device)
+        try: found = get_encoder(family, path if own else place.name, device=device, **options)
+        except InputError as error:
+            if path.is_file() and "does not fit" in str(error):
+                raise weights_alone(path, f"holds weights of another network than {family}") from error
+            raise
     if found.inputs != "images":
         raise InputError(f"{name} reads {found.inputs}, and hue and position are of pictures; "
                          "choose an encoder of pictures")
@@ -246,6 +258,7 @@ class EncoderProbe:
 def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
                   target: str | Path | None = None, # folder of your photographs; default those of the package
                   *, weights=None,                  # for the encoder: see `WeightChoice`
+                  encoder_options: Mapping | None = None, # of the encoder, e.g. {"size": 224}
                   layer: str | None = None,         # of the vector; None for the last
                   recursive: bool = False,          # also the folders beneath
                   # the value that is white in images of 16 bits; default 65535
@@ -261,7 +274,7 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
     on anything unknown."""
     if scale not in COLOR_SIZES: raise unknown("scale", scale, COLOR_SIZES)
     few_threads()
-    net = _named_encoder(encoder, weights, device)
+    net = _named_encoder(encoder, weights, device, **(encoder_options or {}))
     if layer is not None and layer not in net.layers: raise unknown(f"layer of {net.name}", layer, net.layers)
     reading = ImageReading(data_range, background, frame, max_pixels)
     if target is None and reading.chosen:
@@ -273,7 +286,10 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
     responses, rule = _encoder_responses(net, moved, layer, seed, confidence), _stored_rule()
     signature = told.extended(probe="encoder", **net.describe(layer), level=_RESPONSE_LEVEL, seed=seed,
                               confidence=confidence)
-    notes = [f"both edits reach {_RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, "
+    sides = net.prepare.sides
+    seen = "as they are" if sides is None else f"at {sides[1]}×{sides[0]} pixels"
+    notes = [f"the encoder sees tiles {seen}; the ratio depends on that size (--option size=224), and a verdict "
+             "belongs to an encoder and a size", f"both edits reach {_RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, "
              f"of {len(np.unique(moved.cluster))} photographs",
              f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}: "
              "small networks; for others it is an extrapolation", "sure verdicts above ½ in those tests: "

@@ -74,10 +74,12 @@ def _picture_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Ca
     from invariant_metrics.probes.own_images import image_probe
     task = given.task
     options = {"encoder": given.encoder}
-    if task == "colorization" and given.matched is not None: options["matched"] = given.matched
+    colors = task == "colorization"
+    if colors and given.matched is not None: options["matched"] = given.matched
+    if colors and given.tiles is not None: options["tiles"] = given.tiles
     if given.valid is not None: options["valid"] = given.valid
     if given.target is None:
-        if task == "colorization": return partial(color_probe, ["photos", "scenes"], **options, **common)
+        if colors: return partial(color_probe, ["photos", "scenes"], **options, **common)
         calls = [partial(image_probe, place, **options, **common) for place in ("photos", "scenes")]
         return lambda: combine_results([call() for call in calls])
     options |= {"regions": given.regions, "recursive": given.recursive, "reading": ImageReading.of(given)}
@@ -113,6 +115,8 @@ def run_probe(
     regions: str | Path | None = None,     # folder of label maps STEM_aK.png
     recursive: bool = False,
     side: int | None = None,               # shrink your pictures to this short side, in pixels
+    # for colors: tiles in all that are cut from each source; default by the scale, 176 for default
+    tiles: int | None = None,
     # the value that is white in images of 16 bits; default 65535
     data_range: int | None = None,
     background: str = "white",             # color under transparent pixels: a name such as black, or #rrggbb
@@ -159,7 +163,7 @@ def run_probe(
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}),
                  **ImageReading(data_range, background, frame, max_pixels).chosen,
-                 **({} if match is None else {"match": match}),
+                 **({} if match is None else {"match": match}), **({} if tiles is None else {"tiles": tiles}),
                  **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     out = Path(out or Path("runs")/f"probe-{task}")
     fill = {"probe": lambda folder: probe().save(folder)}

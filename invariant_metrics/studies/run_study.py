@@ -74,9 +74,8 @@ def _networks(s: dict) -> dict: # weights and encoder of the probe's metrics
 
 def _check_weights(s: dict, task, parts: Sequence[str]) -> None: # refuses weights for a name that nothing has
     from invariant_metrics.metrics.metric import weight_names
-    from invariant_metrics.probes.images import VARIANTS
     takers = task.weight_takers() if "training" in parts else {}
-    probed = [VARIANTS.get(m, (m,))[0] for m in _probe_metrics(s)] if "probe" in parts else []
+    probed = _probe_metrics(s) if "probe" in parts else []
     encoder = s["encoder"] if s["task"] == "colorization" else None
     takers = {**takers, **{m: weight_names(m, encoder) for m in probed}}
     replace(task.plan.weights, settled=False).assign(takers, shared=False)
