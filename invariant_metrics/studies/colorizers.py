@@ -180,10 +180,8 @@ def _picture_metrics(plan: StudyPlan, device: str = "cpu") -> list[Metric]:
     def violation(i: str) -> Metric:
         made = violation_metric(i, device=device, weights=chosen_weights(i, plan.weights))
         return replace(made, name=f"violation-{label_of(i)}")
-    def untrained() -> Metric:
-        return replace(get_metric("fd", untrained=True, **options("fd")), name="fd-untrained")
-    named = [partial(get_metric, name, **options(name)) for name in _ALWAYS]
-    ours = make_all([*named, untrained, *(partial(violation, i) for i in _judged_invariants(plan))])
+    named = [partial(get_metric, name, **options(name)) for name in (*_ALWAYS, "fd-untrained")]
+    ours = make_all([*named, *(partial(violation, i) for i in _judged_invariants(plan))])
     more = make_all([partial(get_metric, name, **options(name)) for name in plan.settings["metrics"]])
     return ours + [m for m in more if m.name not in {o.name for o in ours}]
 
