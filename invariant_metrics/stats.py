@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['normal', 'student', 'bootstrap_weights', 'cluster_labels', 'check_clusters', 'check_level', 'interval',
-           'normal_interval', 'student_interval', 'cluster_means', 'cluster_interval', 'wilson', 'auc', 'holm',
-           'benjamini_hochberg']
+           'normal_interval', 'student_interval', 'cluster_means', 'cluster_interval', 'wilson', 'auc', 'best_of_n',
+           'holm', 'benjamini_hochberg']
 
 # %% ../nbs/10_stats.ipynb #bd48cf65
 import math
@@ -14,7 +14,7 @@ from numbers import Real
 from types import SimpleNamespace
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
+from scipy.special import gammaln, ndtr, ndtri, stdtr, stdtrit
 
 from .core import InputError, Interval, check_source, check_type, few, unknown
 
@@ -170,6 +170,41 @@ def auc(positive: np.ndarray,           # (n,) scores that should be higher
     q = np.sort(q)
     below, upto = np.searchsorted(q, p, "left"), np.searchsorted(q, p, "right")
     return float((wp * (below + upto)/2).sum() / (wp.sum() * len(q)))
+
+# %% ../nbs/10_stats.ipynb #447af0b7
+def _rank_weights(n: int, many: int) -> np.ndarray: # (many,) the chance that rank k is the best of n
+    k = np.arange(1, many + 1)
+    left = many - k - n + 1 # candidates that may be missing below rank k
+    possible = left >= 0
+    def log_factorial(x): return gammaln(np.where(possible, x, 0) + 1)
+    worse = log_factorial(many - k) - log_factorial(left) - gammaln(n)       # sets of n − 1 below rank k
+    sets = gammaln(many + 1) - gammaln(n + 1) - gammaln(many - n + 1)
+    return np.where(possible, np.exp(worse - sets), 0.0)
+
+def _even_ties(metric: np.ndarray, truth: np.ndarray) -> np.ndarray: # both (N,), sorted by the metric
+    _, group, count = np.unique(metric, return_inverse=True, return_counts=True)
+    return (np.bincount(group, truth)/count)[group]
+
+def best_of_n(metric: np.ndarray,   # (..., N) what the candidates of an item are ranked by; higher is better
+              truth: np.ndarray,    # (..., N) what they are worth
+              sizes: Sequence[int], # n, each in 1 … N
+             ) -> np.ndarray:       # (..., sizes)
+    """What the best of n candidates by a metric is worth on average, without bias; raises InputError on sizes
+    out of range, unequal shapes, and values that are no numbers."""
+    metric, truth = np.asarray(metric, float), np.asarray(truth, float)
+    if metric.shape != truth.shape or not metric.ndim:
+        raise InputError(f"best_of_n: a metric of {metric.shape} and a truth of {truth.shape} candidates; "
+                         "give both for each")
+    if np.isnan(metric).any() or np.isnan(truth).any():
+        raise InputError("best_of_n: a candidate has no number; leave it out")
+    many = metric.shape[-1]
+    odd = [n for n in sizes if not 1 <= n <= many]
+    if odd: raise InputError(f"the best of {odd[0]} cannot be told from {many} candidates")
+    order = np.argsort(-metric, axis=-1, kind="stable")
+    rows = (x.reshape(-1, many) for x in (metric, truth, order))
+    ranked = [_even_ties(m[o], t[o]) for m, t, o in zip(*rows)]
+    weights = np.stack([_rank_weights(n, many) for n in sizes])
+    return (np.stack(ranked) @ weights.T).reshape(*metric.shape[:-1], len(weights))
 
 # %% ../nbs/10_stats.ipynb #675e3017
 def _ps(p: Sequence[float]) -> np.ndarray:

@@ -113,18 +113,22 @@ def _targets(target: list[Path]) -> Path | list[Path] | None:
     return _expand_files(target)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #42c30caa
-def _save_per_item(scores: dict, path: Path) -> None:
+def _best_tricks(scores: dict) -> list[tuple]: # system, metric, name of the best trick, what it reaches
+    return [(system, name, *next(iter(tricks.items()))) for system, by in scores.items()
+            for name, tricks in by.tricks.items()]
+
+def _save_per_item(scores: dict, path: Path) -> None: # of each system, and of the best trick done to it
     import pandas as pd
     from invariant_metrics.files import save_results
     parts = []
-    for system, by_metric in scores.items():
-        for name, score in by_metric.items():
-            if score.per_item is None: continue
-            items = range(len(score.per_item))
-            part = pd.DataFrame({"system": system, "metric": name, "item": items,
-                                 "name": [str(x) for x in scores.names[system] or items],
-                                 "value": score.per_item})
-            parts.append(part if score.deviation is None else part.assign(deviation=score.deviation))
+    rows = [(system, system, name, score) for system, by in scores.items() for name, score in by.items()]
+    rows += [(system, f"{system}, {trick}", name, t.score) for system, name, trick, t in _best_tricks(scores)]
+    for system, label, name, score in rows:
+        if score.per_item is None: continue
+        items = range(len(score.per_item))
+        part = pd.DataFrame({"system": label, "metric": name, "item": items,
+                             "name": [str(x) for x in scores.names[system] or items], "value": score.per_item})
+        parts.append(part if score.deviation is None else part.assign(deviation=score.deviation))
     if not parts: raise InputError("--per-item: none of these metrics has a value per item")
     save_results(pd.concat(parts, ignore_index=True), path)
 
@@ -200,6 +204,24 @@ def _group_values(whole) -> dict | None: # for JSON
     groups = {group: {name: s.to_dict() for name, s in of.items()} for group, of in whole.groups.items()}
     return {"groups": groups, "mean": {name: s.to_dict() for name, s in whole.group_mean.items()}}
 
+def _trick_tables(scores: dict, confidence: float) -> list[ResultTable]: # one, of the best tricks
+    def value(score) -> float: return score.value if score.corrected is None else score.corrected
+    rows = []
+    for system, name, trick, t in _best_tricks(scores):
+        gap, every = t.difference, scores[system].tricks[name].values()
+        rows.append({"system": system, "metric": name, "best trick": trick, "trick's value": value(t.score),
+                     "difference": gap and value(gap), "difference_low": gap and gap.ci and gap.ci.low,
+                     "difference_high": gap and gap.ci and gap.ci.high,
+                     "surely beaten": f"{sum(bool(t.beaten) for t in every)} of {len(every)}"})
+    hide = ("system",) if len(scores) == 1 else ()
+    return [ResultTable(rows, "beside cheap tricks, system minus trick", "", confidence, hide)] if rows else []
+
+def _trick_values(whole) -> dict: # for JSON: metric -> trick -> value, difference, beaten
+    from invariant_metrics.data.tricks import trick_meaning
+    return {name: {trick: {"meaning": trick_meaning(trick), "score": t.score.to_dict(),
+                           "difference": t.difference and t.difference.to_dict(), "beaten": t.beaten}
+                   for trick, t in tricks.items()} for name, tricks in whole.tricks.items()}
+
 def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then signatures
     every = [s for by in scores.values() for s in by.values()]
     tested = ["p: a permutation test that both sides have one distribution; the interval beside it is of the "
@@ -225,10 +247,11 @@ def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded e
 @command(app, "score", "scoring.score:score",
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
-         "--per-item values.parquet", argument="names", metavar="METRICS", hide="options", also={
+         "--per-item values.parquet",
+         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
-             "frame max_pixels match intersect clusters cache batch"})
+             "frame max_pixels match intersect clusters tricks cache batch"})
 def _score_command(
     call, confidence,
     names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
@@ -276,15 +299,16 @@ def _score_command(
         from invariant_metrics.scoring.power import detectable
         able = detectable(scores, *systems)
     tables = _score_tables(shown, confidence)
-    tables += _group_tables(shown, confidence, group)
+    tables += _group_tables(shown, confidence, group) + _trick_tables(shown, confidence)
     if order:
         tables.append(ResultTable(order, "ranking, differences against the same reference", "", confidence,
                                   ("signature",)))
     if compared: tables.append(ResultTable(compared, "against the earlier scores"))
     values = {system: {name: s.to_dict() for name, s in by.items()} for system, by in shown.items()}
     groups = {system: _group_values(by) for system, by in shown.items()} if group else None
+    tricks = {system: _trick_values(by) for system, by in shown.items() if by.tricks}
     payload = {"scores": values, "ranking": order, "against": compared, "detectable": able,
-               **({"groups": groups} if groups else {})}
+               **({"groups": groups} if groups else {}), **({"tricks": tricks} if tricks else {})}
     notes = [*_score_notes(shown), *_group_notes(shown)]
     return Result("score", payload, tables, _score_lines(shown, able), notes)
 

@@ -23,7 +23,8 @@ from invariant_metrics.studies.improvement import _relative_improvement
 from invariant_metrics.studies.search import StudyResult, _steps_done, train_systems
 from invariant_metrics.studies.plan import ControlCurve, MetricValues, StudyDesign, StudyGrid, StudySize, item_ranges, read_unit, start_of
 from invariant_metrics.studies.tasks import StudyTask, make_plan, register_task, study_tasks
-from invariant_metrics.studies.colorizers import _blurred_color, _outline_auc, _scene_pictures
+from invariant_metrics.data.tricks import blurred_color
+from invariant_metrics.studies.colorizers import _outline_auc, _scene_pictures
 from invariant_metrics.training.augmented import AugmentedLoss
 from invariant_metrics.training.dense_training import WORLDS
 from invariant_metrics.worlds.scenes import make_scenes
@@ -279,7 +280,7 @@ def test_outlines_that_people_drew_are_where_color_changes():
     root = data_path("bsds500/images").parent
     photos = folder_photos(root/"images", False, root/"segmentations")[:12]
     tiles = cut_tiles(photos, 32, 4, 0, root/"segmentations")
-    made = {"truth": tiles.rgb, "pale": scale_chroma(tiles.rgb, 0.6), "blurred": _blurred_color(tiles.rgb), "gray": scale_chroma(tiles.rgb, 0.0)}
+    made = {"truth": tiles.rgb, "pale": scale_chroma(tiles.rgb, 0.6), "blurred": blurred_color(tiles.rgb), "gray": scale_chroma(tiles.rgb, 0.0)}
     found = {name: _outline_auc(rgb, tiles.regions).mean().item() for name, rgb in made.items()}
     assert found["truth"] == pytest.approx(found["pale"], abs=0.01) and found["gray"] == pytest.approx(0.5, abs=0.01)
     assert found["truth"] > found["blurred"] + 0.02 > 0.52
