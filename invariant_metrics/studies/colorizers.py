@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from ..core import InputError, Signature, few, rng, unknown
 from ..stats import auc, bootstrap_weights
 from ..files import digest
-from ..color import join_lab, split_lab
+from ..color import split_lab
 from ..runs import per_scale
 from ..data.photos import Photo, even_weights, folder_photos, split_photos, cut_tiles
 from ..worlds.classes import CLASSES
@@ -39,6 +39,7 @@ from .plan import (DATA_PARTS, STUDY_WORLD, ControlCurve, MetricValues, StudyDes
 from .plan import (StudySize, Unit, directions, gap_of, item_ranges, label_of,
                                           value_with_replicates)
 from .tasks import StudyTask, read_chosen, register_task
+from ..data.tricks import blurred_color, one_color
 from ..metrics.metric import Metric, PairedMetric, Rows, SetMetric, extract, get_metric
 from ..metrics.metric import takes_encoder, weight_names, weights_of
 from ..metrics.violation import violation_metric
@@ -70,16 +71,6 @@ _COLORIZATION = StudyDesign(
     published={"chromagan": StudySize(224, 8192, 1000, 2000, 650_000, 65_000, 10, 1000),
                "colorformer": StudySize(256, 8192, 1000, 2000, 200_000, 20_000, 16, 1000),
                "ddcolor": StudySize(256, 8192, 1000, 2000, 400_000, 40_000, 16, 1000)})
-
-# %% ../../nbs/studies/030_colorizers.ipynb #4bc48067
-def _blurred_color(
-    rgb: Tensor,          # (N, 3, H, W) in [0, 1]
-    reach: float = 0.125, # of the mean around each pixel, to each side, as a share of the shorter side
-) -> Tensor: # (N, 3, H, W)
-    "Pictures with the same lightness, whose colors are the mean over a square around each pixel."
-    L, ab = split_lab(rgb)
-    wide = max(1, round(reach*min(rgb.shape[-2:])))
-    return join_lab(L, F.avg_pool2d(F.pad(ab, (wide,)*4, mode="replicate"), 2*wide + 1, stride=1))
 
 # %% ../../nbs/studies/030_colorizers.ipynb #831efd83
 @dataclass(frozen=True, eq=False)
@@ -403,10 +394,8 @@ class Colorization(StudyTask):
         return split_lab(self.pictures["train"].rgb)[1].mean((0, 2, 3), keepdim=True)
 
     def trick(self, name: str, part: str, pred: Tensor) -> Tensor: # (N, 3, H, W)
-        L = split_lab(self.pictures[part].rgb)[0]
-        if name == "blurred-color": return _blurred_color(pred)
-        color = 0*self.mean_color if name == "gray" else self.mean_color
-        return join_lab(L, color.expand(len(L), 2, *L.shape[2:]))
+        if name == "blurred-color": return blurred_color(pred)
+        return one_color(self.pictures[part].rgb, 0*self.mean_color if name == "gray" else self.mean_color)
 
     def measure(self, pred: Tensor, part: str, reps: int) -> MetricValues:
         seed = self.plan.settings["seed"]

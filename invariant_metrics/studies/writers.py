@@ -7,7 +7,6 @@ __all__ = ['vocabularies', 'WritingTask', 'Translation', 'Captioning']
 
 # %% ../../nbs/studies/050_writers.ipynb #f46ba035
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 
@@ -36,6 +35,7 @@ from .corpora import (EXACT_COUNTS, EXACT_MEASURES, INVARIANT_FORMS, SHOWN,
 from .corpora import CLIP, OWN_CLIP, own_corpora, own_data, own_names
 from .corpora import picture_encoder, seen_sentences
 from .corpora import text_encoder, text_weight_takers, writer_metrics
+from ..data.tricks import most_frequent
 from ..metrics.metric import Metric, weight_names
 from ..models.bibert import LanguageModel
 from ..models.generators import captioners, translators
@@ -430,11 +430,6 @@ def training(self: Translation, invariants: Sequence[str], alpha: float, # noqa:
     if MORE_DATA not in invariants: return WritingTask.training(self, invariants, alpha, seed)
     return _task_on_seen(self).training([name for name in invariants if name != MORE_DATA], alpha, seed)
 
-# %% ../../nbs/studies/050_writers.ipynb #75d572ac
-def _most_frequent(texts: Sequence[str]) -> str:
-    "The text that occurs most often; of several the first in the alphabet."
-    return min(Counter(texts).items(), key=lambda pair: (-pair[1], pair[0]))[0]
-
 # %% ../../nbs/studies/050_writers.ipynb #c5e00007
 @patch
 def predict(self: WritingTask, network: TextGenerator, part: str,
@@ -447,7 +442,7 @@ def predict(self: WritingTask, network: TextGenerator, part: str,
 def trick(self: WritingTask, name: str, part: str, pred: Sequence[str]) -> list[str]:
     if name == "copied-source": return list(self.corpora[part].source)
     if name == "repeated": return [f"{text} {text}".strip() for text in pred]
-    return [_most_frequent(self.training_texts()[0])]*len(pred)
+    return [most_frequent(self.training_texts()[0])]*len(pred)
 
 @patch
 def measure(self: WritingTask, pred: Sequence[str], part: str, reps: int) -> MetricValues:
