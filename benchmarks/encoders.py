@@ -22,14 +22,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from invariant_metrics.core import InputError, Signature, few_threads, rng, torch_rng
+from invariant_metrics.core import InputError, few_threads, rng, torch_rng
 from invariant_metrics.data.photos import _TILES_ACROSS, Photo, folder_photos, packaged_photos, shrink, split_photos
 from invariant_metrics.encoders.encoder import Encoder, get_encoder
 from invariant_metrics.encoders.cache import cache_folder
 from invariant_metrics.encoders.weights import Card, save_embedded
 from invariant_metrics.files import atomic_write
-from invariant_metrics.metrics.metric import Metric, PairedMetric, get_metric
-from invariant_metrics.metrics.image_metrics import map_distance, unit_maps
+from invariant_metrics.metrics.metric import Metric, get_metric
 from invariant_metrics.probes.encoders import _encoder_responses, _moved_colors
 from invariant_metrics.probes.images import COLOR_SIZES, color_items, color_probe
 from invariant_metrics.models.vision import VisionNet
@@ -94,14 +93,10 @@ def metrics_on(encoder: Encoder,
               ) -> list[Metric]:
     "Fréchet distance, CMMD and, where there are feature maps, LPIPS's formula on one encoder."
     found = [replace(get_metric(name, encoder=encoder), name=f"{name}@{label}") for name in ("fd", "cmmd")]
-    parts = encoder.describe() | {"layer": "maps"}
     place = next((p.device for p in encoder.parameters()), torch.device("cpu"))
     try: encoder.feature_maps(torch.full((1, 3, 64, 64), 0.5, device=place))
     except InputError: return found
-    def maps(rgb: Tensor) -> tuple: return unit_maps(encoder.feature_maps(rgb.to(place)))
-    return [*found, PairedMetric(f"lpips@{label}", maps, map_distance, False,
-                                 Signature.of(metric="lpips", **parts, heads="unit"),
-                                 "|".join(parts.values()))]
+    return [*found, replace(get_metric("lpips-maps", encoder=encoder), name=f"lpips@{label}")]
 
 
 def train(name: str) -> None:

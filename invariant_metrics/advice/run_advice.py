@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from .practice import (ComparisonPlan, Difference, Practice, Reactions,
-                                               items_for_power, power_of, practice, say_practice)
+                                               items_for_power, power_of, practice, say_practice, widened)
 from ..core import (InputError, Signature, check_range, checked_arguments, few, few_threads,
                                     rng, unknown)
 from ..core import progress as progress_bar
@@ -59,6 +59,8 @@ def _world_texts(task: str, # "translation" or "captioning"
 
 # %% ../../nbs/advice/20_run_advice.ipynb #fa902aeb
 _LEAST = 8 # items to which a family must apply
+_WORLDS = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}
+_OWN_LABELS = (*_WORLDS.values(), "the packaged photographs")
 
 @dataclass(frozen=True, eq=False)
 class Material:
@@ -70,6 +72,11 @@ class Material:
     items: int                    # with which the reactions were measured
     differ: str                   # of DIFFER: what systems differ in besides errors
     label: str                    # whose items these are, for the notes
+
+    @property
+    def foreign(self) -> bool:
+        "Whether these are items of a world of the package, and not of the user."
+        return self.label in _OWN_LABELS
 
 # %% ../../nbs/advice/20_run_advice.ipynb #4bd35f16
 _DIFFER = ("auto", "systems", "references", "nothing")
@@ -279,6 +286,13 @@ _BESIDES = {"systems": "two systems are taken to differ as your first two system
 
 def _notes(material: Material, mix: Mapping[str, float], asked: Sequence[str]) -> tuple[str, ...]:
     notes = [f"from {material.items} items of {material.label}; {_BESIDES[material.differ]}"]
+    if material.foreign:
+        notes.append(f"the shares are those of {material.label}, and yours may be far from "
+                     "them: intervals reach from a fifth to five times the effect, and the order of "
+                     "metrics says more than the shares; --target and two --pred take the difference of your systems")
+    elif material.differ == "references":
+        notes.append("two references differ less evenly than two systems: on real captions such shares are somewhat "
+                     "low; two systems of yours (--pred) give their own")
     lost = [f for f in asked if f not in material.kinds]
     if lost: notes.append(f"too few items for {few(lost, 8)}: at least {_LEAST} are needed")
     gone = [f for f in mix if f not in material.kinds]
@@ -308,6 +322,7 @@ def _make_advice(
     best = {}
     for family, weights, kind, what in progress_bar(rows_asked, desc="advice", disable=not show, unit="family"):
         found = measured(family, weights)
+        if material.foreign: found = [widened(p, plan.alpha) for p in found]
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
                 "applies": material.share.get(family, np.nan)}
         rows += [head | vars(p) for p in found]
@@ -464,7 +479,7 @@ def _of_texts(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
         size = OWN_SIZES[scale].items
         texts, label = target, "your texts"
         if target is None:
-            label = {"translation": "the bilingual world", "captioning": "the world of painted scenes"}.get(task)
+            label = _WORLDS.get(task)
             texts = _world_texts(task, size, plan.seed)
         judged = metrics()
         held = open_own_texts(texts, preds, source, size, plan.seed, **named)

@@ -205,12 +205,15 @@ def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[P
     return joined_tables(metric_table(Path(f), **columns) for f in files)
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #aabf8bbf
-_AGREEMENT_COLUMNS = ("metric", "unit", "value", "ci_low", "ci_high", "letters", "p", "chance", "turned")
+_AGREEMENT_COLUMNS = ("metric", "unit", "value", "ci_low", "ci_high", "corrected", "corrected_low",
+                      "corrected_high", "letters", "p", "chance", "turned")
 
 def _agreement_tables(found, pairs: bool, confidence: float) -> list[ResultTable]:
     tables = []
     whole = found.table.merge(found.ranks, how="left")
-    columns = [c for c in _AGREEMENT_COLUMNS if c != "letters" or len(found.ranks)]
+    mended = whole["corrected"].notna().any()
+    columns = [c for c in _AGREEMENT_COLUMNS
+               if (c != "letters" or len(found.ranks)) and (mended or not c.startswith("corrected"))]
     for statistic, rows in whole.groupby("statistic", sort=False):
         first = rows.iloc[0]
         title = (f"{statistic}, unit {first['unit']}, for new {first['generalize']}: {first['n_rows']} rows, "
@@ -247,6 +250,7 @@ def _check_figure(figure: Path | None) -> None:
 @command(agree, "people", "people.human:agree",
          "invariant-metrics agree judgments.csv --metrics scores.csv --unit system --generalize systems",
          "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4,rouge-l --statistic tau-c",
+         "invariant-metrics agree flickr8k/judgments.jsonl --metrics bleu-4 --sentinels",
          argument="judgments")
 def _agree_people(
     call, statistics, confidence,

@@ -18,7 +18,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from ..core import Between, InputError, Note, Signature, announce, package_version, unknown
+from ..core import (Between, InputError, Note, Signature, announce, few, package_version,
+                                    unknown)
 from .shell import Result, ResultTable, app, records, several_folders
 from ..experiments.command import command, parse_lists
 
@@ -208,8 +209,17 @@ def _score_lines(scores: dict, able: list[dict]) -> list[str]: # sentences, then
             *dict.fromkeys(str(s.signature) for s in every)]
 
 def _score_notes(scores: dict) -> list[str]:
-    return [Note(f"{name}: {note}", note.code) for by in scores.values() for name, s in by.items()
-            for note in s.notes]
+    every = [(name, s) for by in scores.values() for name, s in by.items()]
+    told = [Note(f"{name}: {note}", note.code) for name, s in every for note in s.notes]
+    return told + _painted([name for name, s in every if "|encoder:embedded|weights:" in str(s.signature)])
+
+def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded encoder
+    from invariant_metrics.encoders.weights import get_card, package_folder
+    from invariant_metrics.metrics.metric import metrics, takes_encoder
+    free = [name for name in dict.fromkeys(names) if name in metrics and takes_encoder(name)]
+    if not free or package_folder(get_card("efficientnet-lite0")) is None: return []
+    return [Note(f"{few(free)}: the embedded encoder was trained on painted scenes; if these are photographs: "
+                 "--encoder efficientnet-lite0", "painted-scenes")]
 
 # %% ../../nbs/commands/10_score_commands.ipynb #9d382c07
 @command(app, "score", "scoring.score:score",

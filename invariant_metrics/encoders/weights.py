@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core import InputError, few, unknown
+from ..core import InputError, few, import_object, unknown
 from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/010_weights.ipynb #df8b709c
@@ -301,7 +301,8 @@ def make_all(makers: Iterable[Callable]) -> list: # what each of them returned
 
 # %% ../../nbs/encoders/010_weights.ipynb #a326413b
 def resolve(
-    name: str | Path, # a card's name, card@commit, a local folder or file, or organization/model@commit
+    # a card's name, card@commit, a local folder or file, organization/model@commit, or "package.module:object"
+    name: str | Path,
 ) -> Place: # a folder, or the file of weights that are one file
     """Where weights lie on this machine, without any network; raises InputError naming the command that
     fetches them."""
@@ -309,11 +310,17 @@ def resolve(
     if known is None and Path(name).expanduser().exists(): return _local_place(name)
     card = known or _pinned_card(str(name)) or _hub_card(str(name))
     if card is None and "/" in str(name): return _local_place(name) # which raises: nothing is there
+    if card is None and ":" in str(name): return _code_place(str(name))
     if card is None: raise unknown("weights", str(name), all_cards(), _LISTING)
     path = _find(card)
     if path is None: raise missing_weights([card])
     if card.source == "embedded" and card.where: _check_embedded(card, path)
     return _place(card, path)
+
+def _code_place(name: str) -> Place: # of "package.module:object", pinned by the text of its module
+    import_object(name)
+    path = Path(sys.modules[name.partition(":")[0]].__file__)
+    return Place(path, "local-" + file_sha256(path)[:12], name)
 
 def _place(card: Card, path: Path) -> Place:
     pin = card.revision if card.source == "hub" else card.sha256
@@ -565,6 +572,6 @@ def chosen_record(choice: WeightChoice) -> dict | None: # None if nothing was ch
 
 def _record(weights) -> dict: # the place, and what pins its content
     place = resolve(weights)
-    is_local = place.revision.startswith("local-")
+    is_local = place.revision.startswith("local-") and Path(weights).expanduser().exists()
     where = Path(weights).expanduser().resolve() if is_local else weights
     return {"weights": str(where), "revision": place.revision}

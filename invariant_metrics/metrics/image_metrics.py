@@ -236,7 +236,8 @@ def _ssim_of(p: tuple, t: tuple) -> Tensor: # (N,)
     values = [_similarity_of_moments(*pair)[1].flatten(1).mean(1) for pair in zip(pieces_p, pieces_t)]
     return torch.cat(values)
 
-@metric_factory("ssim", "paired", higher_is_better=True, measures="local structure under 11-pixel windows",
+@metric_factory("ssim", "paired", higher_is_better=True,
+                measures="local structure under 11-pixel windows, at full size (ssim.m halves large pictures first)",
                 range="[-1, 1]", inputs="images", weights="none", cite="Wang et al. 2004")
 def ssim_metric(device: str = "cpu", channels: str = "rgb",
                 crop_border: Annotated[int, Between(0, 4096)] = 0) -> dict:

@@ -59,7 +59,7 @@ class MUNITConfig:
 
 _SMALLER = dict(channels=16, blocks=2, hidden=64, critic=16, layers=3, scales=2)
 MUNIT_SIZES = {"full": MUNITConfig(), "tiny": MUNITConfig(**_SMALLER),
-               "small": MUNITConfig(**_SMALLER, halvings=1, style_halvings=3)}
+               "small": MUNITConfig(**_SMALLER | dict(channels=24, critic=32, halvings=1, style_halvings=3))}
 
 # %% ../../nbs/models/190_munit.ipynb #mun10
 _EPSILON = 1e-5 # added to variances, and to deviations in the layer norm

@@ -204,7 +204,8 @@ def join_scores(parts: Sequence[MetricScores]) -> MetricScores: # of different m
     table = pd.concat([part.table for part in parts], ignore_index=True)
     outputs = next((part.outputs for part in parts if part.corpus), None)
     notes = tuple(note for part in parts for note in part.notes)
-    return MetricScores(table, union("higher"), union("signatures"), union("corpus"), outputs, notes=notes)
+    return MetricScores(table, union("higher"), union("signatures"), union("corpus"), outputs, union("decided"),
+                        notes)
 
 # %% ../../nbs/people/090_metric_scores.ipynb #5a82527a
 def given_scores(judgments: Judgments,

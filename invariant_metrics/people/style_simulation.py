@@ -39,7 +39,7 @@ _SPREAD = 0.5 # of raters' leniency and of inputs' difficulty, in logits
 @dataclass(frozen=True)
 class Eyesight:
     "How simulated raters judge."
-    sensitivity: float = 8.0 # logits by which belief falls if all of a picture is wrong
+    sensitivity: float = 12.0 # logits by which belief falls if all of a picture is wrong
     belief: float = 4.0      # logits of taking a picture with nothing wrong for real
 
 def simulate_answers(page,                                 # the page or its key
@@ -143,7 +143,7 @@ def simulate_styles(
     count: int = 27,                     # scenes that are inputs; two are used up by the tutorial
     floods: int = 100,                   # real floods, of other scenes
     raters: int = 60,                    # simulated ones
-    sensitivity: float = 8.0, # of simulated raters: logits by which belief falls if all of a picture is wrong
+    sensitivity: float = 12.0, # of simulated raters: logits by which belief falls if all of a picture is wrong
     belief: float = 4.0,                 # of simulated raters, in a picture with nothing wrong, in logits
     stretch: bool = False, # each picture from its least number to its greatest, as the original saves it
     reps: int = 1000,                    # 25 as published

@@ -145,14 +145,15 @@ def _encoder_responses(encoder: Encoder,
     return pd.DataFrame(rows)
 
 # %% ../../nbs/probes/100_encoders.ipynb #1afed208
-def _predicted_auc(ratio,            # response to position over response to hue; a number or an array
-                  steepness: float, # k
-                 ):                 # in [0, 1]
+def _predicted_auc(ratio,              # response to position over response to hue; a number or an array
+                  steepness: float,   # k
+                  offset: float = 0.0, # a; where it is 0 both count alike at a ratio of 1
+                 ):                   # in [0, 1]
     "The rule: how often a distance is expected to find misplaced color worse than another color."
-    return expit(steepness * np.log(ratio))
+    return expit(offset + steepness * np.log(ratio))
 
 # %% ../../nbs/probes/100_encoders.ipynb #baa7cc43
-def _stored_rule() -> pd.DataFrame: # metric, features, steepness, ci_low, ci_high, error, fitted_on, tested_on
+def _stored_rule() -> pd.DataFrame: # metric, features, offset, steepness, ci_low, ci_high, error, constant, fitted_on, …
     "The rule that comes with the package: a row for each distance."
     return pd.read_csv(assets_folder()/"encoder_rule.csv")
 
@@ -169,15 +170,14 @@ def _predict_verdicts(responses: pd.DataFrame,          # of `_encoder_responses
     for line in (_stored_rule() if rule is None else rule).itertuples():
         if line.features not in ratios.index: continue
         ratio = ratios.loc[line.features]
-        auc, low, high = (float(_predicted_auc(ratio[c], line.steepness))
+        auc, low, high = (float(_predicted_auc(ratio[c], line.steepness, line.offset))
                           for c in ("value", "ci_low", "ci_high"))
+        sides = {"minds position": low > 0.5, "minds hue": high < 0.5}
         own = _SPREAD*line.error # of the rule: even a ratio known exactly leaves it
         low = max(auc - math.hypot(auc - low, own), 0.0)
         high = min(auc + math.hypot(high - auc, own), 1.0)
-        if math.isnan(auc): verdict = "sees no such change"
-        else:
-            verdict = ("minds position" if ratio["ci_low"] > 1 else "minds hue" if ratio["ci_high"] < 1
-                       else "undecided")
+        verdict = "sees no such change" if math.isnan(auc) else \
+            next((name for name, sure in sides.items() if sure), "undecided")
         rows.append({"metric": line.metric, "features": line.features, "ratio": ratio["value"], "auc": auc,
                      "ci_low": low, "ci_high": high, "error": line.error, "verdict": verdict})
     return pd.DataFrame(rows)
@@ -254,6 +254,8 @@ class EncoderProbe:
         return f"{self.encoder}: {'; '.join(said(r) for r in rows.itertuples())}"
 
 # %% ../../nbs/probes/100_encoders.ipynb #479cca76
+def _error_beside(line) -> str: return f"{line.metric} {line.error:.2f} ({line.constant:.2f})"
+
 @checked_arguments
 def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, folder or file, or an Encoder
                   target: str | Path | None = None, # folder of your photographs; default those of the package
@@ -291,10 +293,9 @@ def probe_encoder(encoder="embedded", # a name, "untrained", weights by name, fo
     notes = [f"the encoder sees tiles {seen}; the ratio depends on that size (--option size=224), and a verdict "
              "belongs to an encoder and a size", f"both edits reach {_RESPONSE_LEVEL:g} dB on {len(moved)} of {moved.of} tiles, "
              f"of {len(np.unique(moved.cluster))} photographs",
-             f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}: "
-             "small networks; for others it is an extrapolation", "sure verdicts above ½ in those tests: "
-             f"{', '.join(f'{r.metric} {r.above} of {r.sure}' for r in rule.itertuples())}",
-             "predicted is the verdict beside a recoloring to any hue (--valid wide-recoloring); beside the usual "
-             "moderate one AUCs lie lower, by .1 for LPIPS, and no distance between sets was surely above ½"]
+             f"the rule was fitted on {rule['fitted_on'][0]} and tested on {rule['tested_on'][0]}; its mean error "
+             f"there, beside that of one number for all: {', '.join(map(_error_beside, rule.itertuples()))}",
+             "predicted is the verdict on colors that slipped, beside the probe's usual moderate recoloring; "
+             "bleeding is minded at lower ratios already, and a tint and fading do not follow the ratio"]
     name = str(encoder) if not isinstance(encoder, Encoder) else net.name
     return EncoderProbe(name, responses, _predict_verdicts(responses, rule), str(signature), tuple(notes))

@@ -307,15 +307,22 @@ def _differing_means(a, b, units: np.ndarray, confidence: float) -> tuple: # (Q,
 
 def _differing_shares(a, b, units: np.ndarray, confidence: float) -> tuple:
     from scipy.stats import binomtest
-    won = int((a > b).sum())
-    lost = int((a < b).sum())
+    won = float((a > b).sum())
+    lost = float((a < b).sum())
     n = len(a)
-    if units.max() + 1 < n: return _differing_means(a, b, units, confidence)
-    p = binomtest(won, won + lost).pvalue if won + lost else 1.0
+    test = "mcnemar"
+    if units.max() + 1 == n: p = binomtest(int(won), int(won + lost)).pvalue if won + lost else 1.0
+    else:
+        *_, p, test = _differing_means(a, b, units, confidence)
+        if np.isnan(p): return np.nan, np.nan, np.nan, test
+        moved = _moved(a - b, units)
+        worth = len(moved) # independent queries that would vary as much as these
+        if moved.any(): worth = np.clip((a - b).var()/moved.var(ddof=1)*len(moved), 1, n)
+        won, lost, n = won*worth/n, lost*worth/n, worth
     center = (won - lost)/(n + 2) # half a query more in each of the four cells
     error = np.sqrt(((won + lost + 1)/(n + 2) - center**2)/(n + 2))
     reach = normal.ppf((1 + confidence)/2)*error
-    return max(center - reach, -1.0), min(center + reach, 1.0), float(p), "mcnemar"
+    return max(center - reach, -1.0), min(center + reach, 1.0), float(p), test
 
 def _differing_medians(a, b, units: np.ndarray, confidence: float, reps: int = 1000) -> tuple:
     generator = rng(0, "medians")

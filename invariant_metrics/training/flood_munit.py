@@ -8,11 +8,13 @@ __all__ = ['FLOOD_WORLDS', 'FLOOD_SIDE', 'NETWORK_TOLERANCE', 'unseen_scenes', '
 
 # %% ../../nbs/training/230_flood_munit.ipynb #b8630ef1
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from ..color import rgb_to_lab
 from ..core import InputError, few_threads
@@ -20,7 +22,7 @@ from ..encoders.weights import Card, read_tensors, resolve, save_embedded
 from ..models.colorizer import load_published
 from ..models.munit import (MUNIT, MUNIT_SIZES, MUNITConfig, MUNITCritics, draw_styles, load_munit,
                                             translate)
-from .loop import Optim, fit
+from .loop import Optim, Turn, fit
 from .munit_recipe import MUNITRecipe, domain_batches
 from ..worlds.floods import draw_water, flood, flood_truth, make_floods
 from ..worlds.scenes import Scenes, make_scenes
@@ -33,22 +35,36 @@ def unseen_scenes(n: int, start: int = 0) -> Scenes: # dry
     "Scenes that no training has seen, from number `start` on."
     return make_scenes(n, FLOOD_SIDE, FLOOD_WORLDS["test"], start)
 
-def _train_floods(steps: int = 2000,                # of both optimizers
+_ADAM = Optim(2e-3, 0.0, (0.5, 0.999), 50, "cosine", clip=float("inf"))
+
+def _repeated(generator: nn.Module, batch: Mapping[str, Tensor]) -> dict[str, tuple[float, Tensor]]: # terms
+    "Pictures of both piles from their own contents and styles; the numbers of a style have mean 0 and variance 1."
+    rgb = torch.cat([batch["a"], batch["b"]])
+    style = generator.styles(rgb)
+    usual = style.mean(0).square().mean() + (style.var(0) - 1).square().mean()
+    return {"image": (10., F.l1_loss(generator.decode(generator.contents(rgb), style), rgb)), "usual": (.1, usual)}
+
+def _train_floods(steps: int = 2400,                # of generators and critics
                   seed: int = 0,
+                  alone: int = 2500,                # steps before, of one generator for both piles
                   pictures: int = 4000,             # of each pile
-                  batch: int = 4,                   # of each pile, in a step
-                  recipe: MUNITRecipe = MUNITRecipe(),
+                  recipe: MUNITRecipe = MUNITRecipe(cycle=10.),
                   folder: str | Path | None = None, # checkpoints; an interrupted training resumes
-                 ) -> tuple[MUNIT, pd.DataFrame]:   # in evaluation mode, log
+                 ) -> tuple[MUNIT, pd.DataFrame]:   # in evaluation mode, log of the second part
     "Train a small MUNIT from dry scenes (a) to flooded ones (b) and back."
     few_threads()
     dry, wet = make_floods(pictures, FLOOD_SIDE, FLOOD_WORLDS["train"] + seed)
     config = MUNITConfig.of("small")
     network, critics = MUNIT(config, seed), MUNITCritics(config, seed)
-    optim = Optim(1e-3, 0.0, (0.5, 0.999), 50, "cosine", clip=float("inf"))
-    log = fit(recipe.turns(network, critics, optim=optim), domain_batches(dry.rgb, wet.rgb, batch, seed), steps,
-              folder=folder, seed=seed, precision="fp32", desc="floods",
-              settings={"pictures": pictures, "batch": batch, "cycle": recipe.cycle})
+    def train(turns, size, steps, part):
+        return fit(turns, domain_batches(dry.rgb, wet.rgb, size, seed), steps, seed=seed, precision="fp32",
+                   folder=folder and Path(folder)/part, desc=f"floods, {part}",
+                   settings={"pictures": pictures, "batch": size, "cycle": recipe.cycle})
+    train(Turn(network.a, _repeated, _ADAM), 4, alone, "alone")
+    network.b.load_state_dict(network.a.state_dict())
+    of_critics, of_generators = recipe.turns(network, critics, optim=_ADAM)
+    of_generators = replace(of_generators, optim=replace(_ADAM, lr=5e-4))
+    log = train([of_critics, of_generators], 2, steps, "both")
     return network.eval(), log
 
 # %% ../../nbs/training/230_flood_munit.ipynb #f1a390f3
@@ -89,7 +105,7 @@ def _flood_scores(network: MUNIT, untrained: MUNIT, n: int, styles: int = 20) ->
     return {name: round(value, 3) for name, value in scores.items()} | {"n": n, "styles": styles}
 
 def make_flood_munit(folder: str | Path | None = None,      # for card and weights; None: the package's
-                     steps: int = 2000, seed: int = 0,
+                     steps: int = 2400, seed: int = 0,
                      checkpoints: str | Path | None = None, # folder; an interrupted training resumes
                      tests: int = 100,                      # scenes to measure on
                      **options,                             # of the training
@@ -98,7 +114,7 @@ def make_flood_munit(folder: str | Path | None = None,      # for card and weigh
     network, _ = _train_floods(steps, seed, folder=checkpoints, **options)
     n = sum(p.numel() for p in network.parameters())
     what = f"MUNIT from dry scenes (a) to flooded ones (b), {n/1e6:.2f}M weights, {FLOOD_SIDE} × {FLOOD_SIDE} pixels"
-    data = f"dry and flooded scenes, unpaired, seed {FLOOD_WORLDS['train'] + seed}, {steps} steps"
+    data = f"dry and flooded scenes, unpaired, seed {FLOOD_WORLDS['train'] + seed}, {steps} steps after one generator for both"
     card = Card("munit-flood", what, command="invariant-metrics weights train munit-flood", data=data,
                 scores=_flood_scores(network, MUNIT(network.config, seed), tests))
     return save_embedded("munit-flood", network.state_dict(), card, folder)

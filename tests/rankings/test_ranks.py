@@ -11,6 +11,7 @@ from invariant_metrics.core import InputError, Signature
 from invariant_metrics.data.annotations import scene_annotations
 from invariant_metrics.rankings.represent import represent
 from invariant_metrics.rankings.rank_task import ranking_task
+from invariant_metrics.rankings.ranks import _differing_shares
 from invariant_metrics.rankings.ranks import TIES, Ranks, compare_ranks, rank_truth, rank_vectors, ranking_scores
 
 
@@ -219,6 +220,15 @@ def test_paired_differences_by_other_means():
     swapped = compare_ranks(as_ranks(b), as_ranks(a)).set_index("metric")
     np.testing.assert_allclose(swapped["difference"], -frame["difference"])
     np.testing.assert_allclose(swapped["p"].drop("median-rank"), frame["p"].drop("median-rank"))
+
+
+def test_rare_misses_of_few_pictures_have_an_interval_that_holds_the_truth():
+    g = np.random.default_rng(5)
+    image, held = np.repeat(np.arange(8), 4), []
+    for _ in range(400):
+        low, high, *_ = _differing_shares(*(g.random((2, 32)) < [[.98], [.95]]).astype(float), image, .95)
+        held.append(low <= .03 <= high)
+    assert np.mean(held) >= .93 # Student's over pictures: 84 %
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from invariant_metrics.worlds.floods import FLOOD_VIOLATIONS, draw_water, flood,
 
 
 def test_recipe_writes_weights_and_card_and_repeats(tmp_path):
-    options = dict(steps=2, pictures=16, tests=4)
+    options = dict(steps=2, alone=3, pictures=16, tests=4)
     first, second = (make_flood_munit(tmp_path/name, **options) for name in ("one", "two"))
     assert first.sha256 == second.sha256 and first.scores == second.scores and first.command == "invariant-metrics weights train munit-flood"
     assert make_flood_munit(tmp_path/"three", seed=1, **options).sha256 != first.sha256
@@ -61,7 +61,7 @@ def test_files_of_every_size_open(size, tmp_path):
 
 def test_other_files_are_refused_in_a_line(tmp_path):
     state = MUNIT(MUNITConfig.of("small")).state_dict()
-    save_tensors(tmp_path/"gray.safetensors", state | {"a.content.0.conv.weight": torch.zeros(16, 1, 7, 7)})
+    save_tensors(tmp_path/"gray.safetensors", state | {"a.content.0.conv.weight": torch.zeros(24, 1, 7, 7)})
     save_tensors(tmp_path/"half.safetensors", {k: v for k, v in state.items() if k.startswith("a.")})
     torch.save({"a": {}, "b": {}}, tmp_path/"dis.pt")
     for weights, says in (("gray.safetensors", "holds no MUNIT"), ("half.safetensors", "holds no MUNIT"), ("dis.pt", "no MUNIT of size full")):
