@@ -108,7 +108,7 @@ def word_tags(word: str) -> str: # lower case
     if word.endswith("ing") and len(word) > 4 and any(base != word for base in base_forms(wn, word, "v")):
         return "NG" if word in GERUND_NOUNS else "G"
     if word in _DONE: return "E"
-    irregular = (1, word) in wn._exceptions and not senses["v"]
+    irregular = (1, word) in wn._exceptions and not senses["v"] and word not in _NAMED
     if verb and (irregular or word.endswith("ed") and len(word) > 3):
         if word in _PAST: return "V"
         return "EN" if noun and not word.endswith("ed") else "E"
@@ -124,7 +124,7 @@ def word_tags(word: str) -> str: # lower case
     if senses["r"] and (not tags or word.endswith("ly")): tags += "R"
     return tags or "R"
 
-_DONE, _PLACED, _SHADES, _AFTER = map(word_list, ("done", "placed", "shade", "after"))
+_DONE, _NAMED, _PLACED, _SHADES, _AFTER = map(word_list, ("done", "named", "placed", "shade", "after"))
 
 def _unknown_tags(word: str) -> str: # of a word that WordNet does not know
     if word.endswith("ly"): return "R"

@@ -20,7 +20,7 @@ from ..files import word_table
 from ..data.text_sides import check_sides
 from .invariant import invariants, without_weights
 from .caption_words import word_list
-from .parse import Parse, pattern_parse, spacy_parse
+from .parse import Parse, parser_signature, pattern_parse, spacy_parse
 from .soft_text import TextInvariant
 
 # %% ../../nbs/invariants/110_scene_graph.ipynb #1ab84bec
@@ -270,9 +270,8 @@ class SceneGraph(TextInvariant):
                  references: str = "best" # of several references the nearest, or "mean" of all
                 ):
         if references not in WAYS: raise unknown("way with several references", references, WAYS)
-        name = parser if isinstance(parser, str) else f"{parser.__module__}.{parser.__qualname__}"
         plain = (parser, attributes) == ("pattern", False)
-        super().__init__("scene-graph", Signature.of(invariant="scene-graph", parser=name,
+        super().__init__("scene-graph", Signature.of(invariant="scene-graph", parser=parser_signature(parser),
                                                      attributes=attributes, references=references),
                          card={"epsilon": _EPSILON} if plain else None)
         self.parser, self.attributes, self.references = parser, attributes, references

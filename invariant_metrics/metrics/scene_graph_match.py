@@ -15,6 +15,7 @@ import torch
 from ..core import Signature
 from ..data.text_sides import check_sides
 from ..data.wordnet import wordnet
+from ..invariants.parse import parser_signature
 from ..invariants.scene_graph import parse, scene_graph_invariant, tuples
 from .metric import metric_factory
 
@@ -84,8 +85,8 @@ def _register(part: str, column: int, measures: str) -> Callable:
     def build(synonyms: bool = False, parser: str = "pattern", device: str = "cpu") -> dict:
         scene_graph_invariant(parser=parser) # refuses an unknown parser
         words = f"wordnet-{wordnet().revision}" if synonyms else "no"
-        signature = Signature.of(metric=f"scene-graph-{part}", parser=parser, synonyms=words,
-                                 references="union")
+        signature = Signature.of(metric=f"scene-graph-{part}", parser=parser_signature(parser),
+                                 synonyms=words, references="union")
         def phi(pred, target, source=None):
             return torch.from_numpy(_scene_graph_rows(pred, target, synonyms, parser))
         def compare(rows): return rows[:, column].clone()

