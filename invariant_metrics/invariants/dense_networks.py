@@ -8,7 +8,6 @@ __all__ = ['EdgeMaps', 'network_invariant']
 # %% ../../nbs/invariants/140_dense_networks.ipynb #65e9f732
 from collections.abc import Callable, Mapping
 
-import torch
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
