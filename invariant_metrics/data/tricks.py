@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ..color import join_lab, scale_chroma, split_lab
 from ..core import InputError, lazy_import
 from .items import Images
 from ..stats import cluster_labels
 
 # %% ../../nbs/data/220_tricks.ipynb #7571c2e4
 torch = lazy_import("torch")
+color = lazy_import("invariant_metrics.color")
 if TYPE_CHECKING: from torch import Tensor
 else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
@@ -111,22 +111,22 @@ def blurred_color(
     reach: float = 0.125, # of the mean around each pixel, to each side, as a share of the shorter side
 ) -> Tensor: # (N, 3, H, W)
     "Pictures with the same lightness, whose colors are the mean over a square around each pixel."
-    L, ab = split_lab(rgb)
-    return join_lab(L, _smeared(ab, max(1, round(reach*min(rgb.shape[-2:])))))
+    L, ab = color.split_lab(rgb)
+    return color.join_lab(L, _smeared(ab, max(1, round(reach*min(rgb.shape[-2:])))))
 
 def one_color(rgb: Tensor, # (N, 3, H, W) in [0, 1]
               ab: Tensor,  # (2,) of Lab
              ) -> Tensor:  # (N, 3, H, W)
     "Pictures with the same lightness and one color everywhere."
-    L = split_lab(rgb)[0]
-    return join_lab(L, ab.to(L).view(1, 2, 1, 1).expand(len(L), 2, *L.shape[2:]))
+    L = color.split_lab(rgb)[0]
+    return color.join_lab(L, ab.to(L).view(1, 2, 1, 1).expand(len(L), 2, *L.shape[2:]))
 
 # %% ../../nbs/data/220_tricks.ipynb #d77df085
 def _times(k: float) -> tuple[str, Callable]:
-    return f"the colors times {k:g}", lambda rgb, ab: scale_chroma(rgb, k)
+    return f"the colors times {k:g}", lambda rgb, ab: color.scale_chroma(rgb, k)
 
 _PICTURE_TRICKS: dict[str, tuple[str, Callable]] = { # (rgb, mean color of other targets) -> rgb
-    "gray": ("no color", lambda rgb, ab: scale_chroma(rgb, 0.0)),
+    "gray": ("no color", lambda rgb, ab: color.scale_chroma(rgb, 0.0)),
     **{f"color-{k:g}": _times(k) for k in (0.5, 0.75, 1.25, 1.5)},
     "constant-color": ("one color, the mean of other targets", one_color),
     "blurred-color": ("the colors smeared over an eighth of the picture", lambda rgb, ab: blurred_color(rgb)),
@@ -147,7 +147,7 @@ class _Tricked(Images):
         return [f"{content} {self.label}" for content in super().fingerprints()]
 
 def _mean_color(images: Images, at: Sequence[int]) -> "Tensor": # (2,) ab
-    return torch.stack([split_lab(images[i][None])[1].mean((0, 2, 3)) for i in at]).mean(0)
+    return torch.stack([color.split_lab(images[i][None])[1].mean((0, 2, 3)) for i in at]).mean(0)
 
 def picture_tricks(pred: Images,                     # of a system
                    target: Images,                   # the pictures whose mean color is looked at

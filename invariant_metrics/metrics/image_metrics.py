@@ -327,7 +327,7 @@ def _map_parts(metric: str, net: Encoder, device: str | None) -> dict:
                 signature=Signature.of(metric=metric, **parts, heads="unit"))
 
 # %% ../../nbs/metrics/120_image_metrics.ipynb #55ad3b54
-@metric_factory("lpips-maps", "paired", higher_is_better=False, range="[0, 4 for each map]",
+@metric_factory("lpips-maps", "paired", higher_is_better=False, range="[0, ∞); 4 for each map at most",
                 measures="place-by-place distance of the feature maps of any encoder", inputs="images",
                 weights="the encoder's", cite="after Zhang et al. 2018")
 def lpips_maps(encoder: str = "embedded", device: str | None = None, **options) -> dict:

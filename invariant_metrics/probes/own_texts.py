@@ -505,6 +505,7 @@ def own_probe(
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     if scale not in OWN_SIZES: raise unknown("scale", scale, OWN_SIZES)
     modules = {f.partition(":")[0] for f in families or () if ":" in f and f not in word_edits}
+    named = families is not None
     families = None if families is None else [_edit_name(f) for f in families]
     check_families(families, word_edits.names(), "edit")
     size, specs = OWN_SIZES[scale], list(_OWN_METRICS[task] if metrics is None else metrics)
@@ -518,7 +519,8 @@ def own_probe(
     if foils:
         sources.append(_edit_foils([f for place in foils for f in _read_foils(place)], own.refs, task,
                                    size.items, seed, judge))
-    sources = [replace(s, texts=replace(s.texts, all_families=all_families)) for s in sources]
+    asked = all_families or named # families that the user names are counted
+    sources = [replace(s, texts=replace(s.texts, all_families=asked)) for s in sources]
     # the oracle knows their edits
     modules |= {word_edits[n].__module__ for n in edits_of(task, "valid")} & sys.modules.keys()
     shares = split_metrics(specs, workers)

@@ -350,7 +350,8 @@ def _worth(row: dict) -> str: # an exchange rate with its interval
     low, high = (short(row[f"exchange_{end}"]) for end in ("low", "high"))
     return f"{row['family']} {short(row['exchange'])} [{low}, {high}]"
 
-_WORSE = {"violation": "kinds of violation", "less": "kinds that say less", "form": "kinds that say it worse"}
+_WORSE = {"violation": "kinds of violation", "less": "kinds that say less", "form": "kinds that say it worse",
+          "unsupported": "kinds that add what nothing supports", "implausible": "kinds that nobody would say"}
 
 def _profile_words(profile: pd.DataFrame, source: str, metric: str, view: str,
                   kind: str = "violation", # of the families in the profile

@@ -9,6 +9,7 @@ __all__ = ['study_tasks', 'StudyTask', 'register_task', 'make_plan', 'pretrain_n
 # %% ../../nbs/studies/020_tasks.ipynb #751570e2
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -172,7 +173,12 @@ def make_plan(settings: Mapping,              # "task", and what differs from th
               size: StudySize | None = None,  # instead of the scale's
              ) -> StudyPlan:
     "The plan of these settings; raises InputError on an unknown task and on numbers that make no sense."
-    return plan_study(study_tasks[settings.get("task", "colorization")].design, settings, size)
+    task = study_tasks[settings.get("task", "colorization")]
+    plan = plan_study(task.design, settings, size)
+    if settings.get("systems") is not None: return plan
+    cannot = {*SEEN} - {*task(plan).given()} # of the usual systems those that this network or these data can have
+    usual = {name: parts for name, parts in plan.systems.items() if not cannot & {*parts}}
+    return replace(plan, systems=usual)
 
 # %% ../../nbs/studies/020_tasks.ipynb #89bef28d
 def _training(task: StudyTask, invariants: Sequence[str], alpha: float, seed: int,
