@@ -290,9 +290,10 @@ def indeed(case, level, generator): return "Indeed " + case.text[:1].lower() + c
 
 
 def test_the_ledger_says_what_words_alone_tell_and_all_counts_it():
-    ask = lambda **options: own_probe("captioning", CAPTIONS, metrics=["chrf"], families=["negation", "color-replaced", "misspelling"], levels=(1,), scale="test",
-                                      progress=False, **options).ledger.set_index("family")
-    headline, every = ask(), ask(all_families=True)
+    ask = lambda **options: own_probe("captioning", CAPTIONS, metrics=["chrf"], levels=(1,), scale="test", progress=False, **options).ledger.set_index("family")
+    three = ["negation", "color-replaced", "misspelling"]
+    headline, every, named = ask(), ask(all_families=True), ask(families=three)
     assert headline.loc["negation", "told_by_words"] > TOLD_BY_WORDS > headline.loc["color-replaced", "told_by_words"]
     assert headline.loc[["negation", "color-replaced", "misspelling"], "counted"].to_list() == [False, True, True] and every["counted"].all()
     assert every["told_by_words"].equals(headline["told_by_words"])
+    assert named.loc[three, "counted"].all() # who names families wants them counted
