@@ -47,11 +47,14 @@ _LOOKED_AT = 200 # references at most, evenly spread, among which the most typic
 def _overlap(a: set, b: set) -> float: # F1 of the words of two texts
     return 2*len(a & b)/(len(a) + len(b)) if a or b else 1.0
 
-def _most_typical(texts: Sequence[str]) -> str:
-    some = [texts[i] for i in np.unique(np.linspace(0, len(texts) - 1, _LOOKED_AT).round().astype(int))]
-    words = [{*text.split()} for text in some]
+def _most_like_the_rest(texts: Sequence[str]) -> str:
+    words = [{*text.split()} for text in texts]
     likeness = [sum(_overlap(a, b) for b in words) for a in words]
-    return some[int(np.argmax(likeness))]
+    return texts[int(np.argmax(likeness))]
+
+def _most_typical(texts: Sequence[str]) -> str:
+    some = np.unique(np.linspace(0, len(texts) - 1, _LOOKED_AT).round().astype(int))
+    return _most_like_the_rest([texts[i] for i in some])
 
 class _Learned(NamedTuple):
     "What the references of one half teach."
@@ -157,9 +160,9 @@ def picture_tricks(pred: Images,                     # of a system
     items."""
     half, of = _both_halves(pred, target, clusters)
     colors = [_mean_color(target, np.flatnonzero(of != mine)) for mine in (0, 1)]
-    color = {name: colors[h] for name, h in zip(pred.names, half)}
+    of_others = {name: colors[h] for name, h in zip(pred.names, half)}
     same = {f.name: getattr(pred, f.name) for f in fields(Images)}
-    def changed(make: Callable) -> Callable: return lambda rgb, name: make(rgb, color[name])
+    def changed(make: Callable) -> Callable: return lambda rgb, name: make(rgb, of_others[name])
     said = " ".join(f"{x:.3f}" for ab in colors for x in ab.tolist())
     return {name: _Tricked(**same, change=changed(make), label=f"{name} {said}")
             for name, (_, make) in _PICTURE_TRICKS.items()}
@@ -168,11 +171,7 @@ def picture_tricks(pred: Images,                     # of a system
 def vote_of_texts(systems: Sequence[Sequence[str]], # of each system, (N,) texts
                  ) -> list[str]:                    # (N,)
     "For each item the text that shares most words with those of the other systems."
-    out = []
-    for texts in zip(*systems):
-        words = [{*text.split()} for text in texts]
-        out.append(texts[int(np.argmax([sum(_overlap(a, b) for b in words) for a in words]))])
-    return out
+    return [_most_like_the_rest(texts) for texts in zip(*systems)]
 
 def vote_of_pictures(systems: Sequence[Images]) -> Images: # of the same names
     "For each item the picture that is nearest to the mean of all systems' pictures."
