@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from torch import Tensor, nn
 
 from ..core import InputError, Signature, unknown
-from ..encoders.cache import tensors_sha256
+from ..encoders.any_network import network_revision
 from ..encoders.encoder import Encoder, Preprocess
 from ..encoders.network_files import GraphEncoder
 from .depth import Depth
@@ -84,9 +84,7 @@ def network_invariant(
     else:
         prepare = prepare or Preprocess()
         name = name or type(network).__name__.lower()
-        state = network.state_dict()
-        pinned = revision or (tensors_sha256(state)[:12] if state else "none")
-        told = {"weights": pinned, "input": str(prepare)}
+        told = {"weights": revision or network_revision(network), "input": str(prepare)}
     signature = Signature.of(**{"invariant": name, **told, "gives": gives})
     found = _KIND[gives](name, _Prepared(network, prepare), signature, read=_READ[gives], **options)
     found.differentiable = not isinstance(network, GraphEncoder)
