@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, package_version, unknown
+from ..core import package_version, unknown
 from ..experiments.frames import Frames
 from ..experiments.study import Piece, Study
 from ..experiments.work import run_study
@@ -142,11 +142,6 @@ def check_study(settings: Mapping, size: StudySize | None = None) -> tuple[Study
     "The plan of these settings, and metric -> higher is better; InputError on anything unknown or missing."
     plan = make_plan(settings, size)
     task = study_tasks[plan.task](plan)
-    asked = {name for names in plan.systems.values() for name in names}
-    cannot = [name for name in SEEN if name in asked and name not in task.given()]
-    if cannot:
-        raise InputError(f"{cannot[0]} is not there for this network and these data; "
-                         "leave it out of --systems")
     higher = task.check()
     select = plan.settings["select"]
     if select not in higher: raise unknown("metric to select by", select, higher)

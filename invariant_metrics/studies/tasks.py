@@ -175,10 +175,11 @@ def make_plan(settings: Mapping,              # "task", and what differs from th
     "The plan of these settings; raises InputError on an unknown task and on numbers that make no sense."
     task = study_tasks[settings.get("task", "colorization")]
     plan = plan_study(task.design, settings, size)
-    if settings.get("systems") is not None: return plan
-    cannot = {*SEEN} - {*task(plan).given()} # of the usual systems those that this network or these data can have
-    usual = {name: parts for name, parts in plan.systems.items() if not cannot & {*parts}}
-    return replace(plan, systems=usual)
+    cannot = {*SEEN} - {*task(plan).given()} # by this network, or on these data
+    lost = [name for name in SEEN if name in cannot and any(name in parts for parts in plan.systems.values())]
+    if lost and settings.get("systems") is not None:
+        raise InputError(f"{lost[0]} is not there for this network and these data; leave it out of --systems")
+    return replace(plan, systems={name: parts for name, parts in plan.systems.items() if not cannot & {*parts}})
 
 # %% ../../nbs/studies/020_tasks.ipynb #89bef28d
 def _training(task: StudyTask, invariants: Sequence[str], alpha: float, seed: int,
