@@ -159,6 +159,7 @@ class ItemMetric(Metric):
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
     per_item: Callable | None = None # with pool: (N, k) rows -> (N,)
     notes: Callable | None = None    # lines for the reader of the number, from the rows
+    may_miss: bool = False           # an item may have no value, NaN: a judge that did not answer
     unsettled: Callable | None = None # with pool: (k,) sums -> why no interval is valid, or None
 
     has_influences: ClassVar[bool] = True
@@ -307,7 +308,7 @@ def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str,
                   names: Sequence[str] | None) -> None:
     finite = array_library(rows).isfinite(rows.reshape(len(rows), -1)).all(1) # (N,) bool
     bad = np.flatnonzero(~np.asarray(finite)).tolist()
-    if not bad: return
+    if not bad or (getattr(metric, "may_miss", False) and len(bad) < len(rows)): return
     labels = [str(names[i]) if names is not None and i < len(names) else str(i) for i in bad[:5]]
     if len(bad) > 5: labels.append("…")
     raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: "
