@@ -62,8 +62,9 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
            ) -> InputError:        # to be raised by the caller
     "The error for a name that does not exist, with the closest ones that do."
     known = sorted(map(str, known))
-    near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.6) if isinstance(name, str) else []
-    if near: offer = [f"did you mean {', '.join(near)}?"]
+    small = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(str(name)[:100].lower(), small, n=3, cutoff=0.6)
+    if near: offer = [f"did you mean {', '.join(small[one] for one in near)}?"]
     else: offer = [] if listing else [f"known: {few(known, 20) or 'none'}"]
     if listing: offer.append(f"for all of them: {listing}")
     return InputError(f"unknown {kind} {name!r:.80}; {' '.join(offer)}")

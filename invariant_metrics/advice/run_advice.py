@@ -28,7 +28,7 @@ from ..edits.colors import perturbations
 from ..edits.word_families import edits_of
 from ..edits.word_edits import EDIT_LEVELS, word_edits
 from ..experiments.run import GivenOptions
-from ..files import atomic_write, digest
+from ..files import atomic_write, digest, systems_by_name
 from ..metrics.metric import Metric, SetMetric
 from ..probes.images import probe_metrics, score_pictures
 from ..probes.own_images import damage_at, open_pictures, picture_families, PICTURE_SIZES
@@ -464,12 +464,7 @@ def _advise_from_probe(
 # %% ../../nbs/advice/20_run_advice.ipynb #663e844b
 def _systems(pred) -> dict: # system -> file, folder or texts
     if isinstance(pred, Mapping): return dict(pred)
-    several = [pred] if isinstance(pred, (str, Path)) else list(pred)
-    names = [Path(p).name.split(".")[0] or str(p) for p in several]
-    names = names if len(set(names)) == len(names) else list(map(str, several))
-    if len(set(names)) < len(names):
-        raise InputError(f"{next(n for n in names if names.count(n) > 1)} is given twice as a prediction")
-    return dict(zip(names, several))
+    return systems_by_name([pred] if isinstance(pred, (str, Path)) else pred)
 
 def _known_mix(mix, known: Sequence[str]) -> dict[str, float]:
     counts = _read_mix(mix)
