@@ -527,7 +527,7 @@ def _of_probe(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
 # %% ../../nbs/advice/20_run_advice.ipynb #06753503
 @checked_arguments
 def advise(
-    task: str,         # translation, captioning, summarization or images
+    task: Literal["translation", "captioning", "summarization", "images"],
     target=None, # your references or true pictures; default the package's own world
     pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS

@@ -30,7 +30,7 @@ from ..experiments.command import command, parse_lists
          "invariant-metrics study translation --data multi30k/ --select fbd-4", argument="task")
 def _study_command(
     call,
-    task: str, # colorization, translation or captioning
+    task: Literal["colorization", "translation", "captioning"],
     # captioning: the encoder of the pictures; colorization: the encoder of metrics that take one, e.g. fd
     encoder: str | None = None,
 ):

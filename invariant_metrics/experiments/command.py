@@ -67,6 +67,11 @@ class _OptionFacts(NamedTuple):
     called: str = ""
     help: str = ""
 
+_FIRST_GROUP = "Mostly used"
+_OFTEN = ("data", "pred", "target", "source", "metrics", "ask", "answers", "encoder", "weights", "model", "scale", "paired",
+          "per_item", "unit", "generalize", "items", "families", "wished", "seed", "out", "form")
+_FEW = 12 # options of a command that are shown at once
+
 _GROUPS = ("What is read", "Metrics and networks", "Intervals and tests", "What is written", "How it runs")
 
 @cache
@@ -133,6 +138,17 @@ def _command_word(word: Word,
                        word.range or facts.range)
 
 # %% ../../nbs/experiments/60_command.ipynb #420bd25d
+@cache
+def _known_names(word: str) -> tuple[str, ...]: # what a shell offers for a word that may hold other names, too
+    if word == "weights": return tuple(f"{path.stem}=" for path in sorted(assets_folder().rglob("*.json")) if path.parent.name != "index")
+    return tuple(json.loads((assets_folder()/"index"/"cards.json").read_text(encoding="utf-8"))["homes"])
+
+def _completed(word: str) -> Callable: # a list with commas is completed at its last name
+    def complete(incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",")
+        return [f"{before}{comma}{name}" for name in _known_names(word) if name.startswith(last)]
+    return complete
+
 def _choice(word: _CommandWord) -> dict: # how typer shows, completes and checks a word of few values
     known = word.known
     called = word.facts.called or word.option.strip("-").replace("-", " ")
@@ -146,6 +162,7 @@ def _choice(word: _CommandWord) -> dict: # how typer shows, completes and checks
 
 def _typer_parameter(word: _CommandWord,
                     argument: str | None = None, # None for an option; else what the help calls it, or ""
+                    folded: bool = False,        # `--help` shows what is mostly used, and `--help-all` the rest
                    ) -> inspect.Parameter:
     "The word as typer takes it, in the signature of a function."
     kind = list[_SEVERAL[word.kind]] if word.kind in _SEVERAL else _ONE.get(word.kind, str)
@@ -154,13 +171,16 @@ def _typer_parameter(word: _CommandWord,
         least, _, most = word.range.partition("..")
         more |= {end: float(n) if "." in n else int(n) for end, n in (("min", least), ("max", most)) if n}
     if word.known: more |= _choice(word)
+    elif word.name in ("metrics", "weights") or argument == "METRICS": more |= {"autocompletion": _completed(word.name)}
     default = word.start
     if argument is not None:
         info = typer.Argument(**more | ({"metavar": argument} if argument else {}), show_default=False)
         default = None if default == [] else default
     else:
         shown = default not in (None, ..., "", []) and not isinstance(default, bool)
-        info = typer.Option(word.option, rich_help_panel=word.facts.group, show_default=shown, **more)
+        often = folded and word.name in _OFTEN
+        info = typer.Option(word.option, rich_help_panel=_FIRST_GROUP if often else word.facts.group, show_default=shown,
+                            hidden=folded and not often, **more)
     if default is None: kind = Optional[kind]
     return inspect.Parameter(word.name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, info],
                              default=inspect.Parameter.empty if default is ... else default)
@@ -185,6 +205,15 @@ def _loaded(function: Callable | str) -> Callable:
     if callable(function): return function
     module, _, name = function.partition(":")
     return getattr(import_module(f"invariant_metrics.{module}"), name)
+
+def _show_all(ctx: typer.Context, asked: bool) -> None: # what `--help-all` does
+    if not asked: return
+    for other in ctx.command.params: other.hidden = False
+    print(ctx.get_help())
+    ctx.exit()
+
+_HELP_ALL = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[
+    bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options, and exit.")])
 
 @dataclass
 class CommandEntry:
@@ -223,7 +252,11 @@ class CommandEntry:
         words = [*(self.called.values() if self.of else ()), *self.own.values()]
         shows = self.body.__annotations__.get("return", "a result") not in (str, None)
         if shows: words.extend(map(_command_word, _SHOWN))
-        words.sort(key=lambda word: (word.name != self.argument, _GROUPS.index(word.facts.group)))
+        first = _OFTEN if len(words) > _FEW else ()
+        def place(word: _CommandWord) -> tuple:
+            often = first.index(word.name) if word.name in first else len(first)
+            return word.name != self.argument, often, _GROUPS.index(word.facts.group)
+        words.sort(key=place)
         return {word.name: word for word in [*words, *map(_command_word, _EVERY)]}
 
     def run(self, **values):
@@ -250,10 +283,11 @@ class CommandEntry:
 
     def typed(self) -> Callable:
         "A function with the signature that typer reads."
-        def run(**values): self.run(**values)
-        run.__signature__ = inspect.Signature([
-            _typer_parameter(word, self.metavar if name == self.argument else None)
-            for name, word in self.words.items()])
+        def run(help_all: bool = False, **values): self.run(**values)
+        folded = len(self.words) > _FEW
+        taken = [_typer_parameter(word, self.metavar if name == self.argument else None, folded)
+                 for name, word in self.words.items()]
+        run.__signature__ = inspect.Signature([*taken, *([_HELP_ALL] if folded else [])])
         run.__annotations__ = {p.name: p.annotation for p in run.__signature__.parameters.values()}
         return run
 

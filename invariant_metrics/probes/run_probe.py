@@ -95,7 +95,7 @@ def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Calla
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
 def run_probe(
-    task: str,                             # colorization, images, captioning, translation or summarization
+    task: Literal["colorization", "images", "captioning", "translation", "summarization"],
     target=None,                           # your references or true pictures; default the package's own world
     pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
     *, source: str | Path | None = None,   # what texts were made from

@@ -102,10 +102,10 @@ def test_scores_of_items_go_from_score_to_agree_and_power_as_csv(tmp_path):
 
 def test_texts_are_read_from_standard_input(tmp_path):
     (tmp_path/"refs.txt").write_text("a red boat\na blue car\n")
-    done = subprocess.run([sys.executable, "-m", "invariant_metrics", "score", "bleu", "--pred", "-", "--target", "refs.txt", "--ci", "none", "--json"],
+    done = subprocess.run([sys.executable, "-m", "invariant_metrics", "score", "chrf", "--pred", "-", "--target", "refs.txt", "--ci", "none", "--json"],
                           input="a red boat\na blue car\n", text=True, capture_output=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["result"]["scores"]["-"]["bleu"]["value"] == pytest.approx(100)
+    assert json.loads(done.stdout)["result"]["scores"]["-"]["chrf"]["value"] == pytest.approx(100)
 
 
 @pytest.mark.parametrize("command", ["metrics", "invariants", "weights list", "cache list"])
