@@ -17,7 +17,8 @@ import pandas as pd
 import torch
 
 from .practice import (ComparisonPlan, Difference, Practice, Reactions,
-                                               items_for_power, power_of, practice, say_practice, widened)
+                                               how_seen, items_for_power, power_of, practice, say_plan,
+                                               say_practice, widened)
 from ..core import (InputError, Signature, check_range, checked_arguments, few, few_threads,
                                     rng, unknown)
 from ..core import progress as progress_bar
@@ -326,7 +327,9 @@ def _make_advice(
                    for kind in mixes]
     rows_asked.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
     rows = []
+    overall = []
     sentences = []
+    unseen = [] # families that no metric shows more often than by chance
     best = {}
     for family, weights, kind, what in progress_bar(rows_asked, desc="advice", disable=not show, unit="family"):
         found = measured(family, weights)
@@ -334,10 +337,15 @@ def _make_advice(
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
                 "applies": material.share.get(family, np.nan)}
         rows += [head | vars(p) for p in found]
-        sentences.append(say_practice(what, found, plan.items, plan.more, plan.alpha))
-        if family == _MIX: best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
+        if family == _MIX:
+            best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
+            overall.append(say_plan(what, found, plan))
+        elif any(how_seen(p, plan.alpha) == "seen" for p in found):
+            sentences.append(say_practice(what, found, plan.items, plan.more, plan.alpha))
+        else: unseen.append(what)
     table = pd.DataFrame(rows)[_ADVICE_COLUMNS]
-    return Advice(table, best, tuple(sentences), _notes(material, mix, asked), str(signature))
+    if unseen: sentences.append(f"No metric shows these more often than by chance: {'; '.join(unseen)}.")
+    return Advice(table, best, (*overall, *sentences), _notes(material, mix, asked), str(signature))
 
 def _advise_on(
     material: Material, mix: Mapping[str, float] = {},

@@ -64,7 +64,7 @@ def file_pilots(first: str | Path,          # table of `score --per-item`
     for m in metrics or both:
         x, y = (side[side["metric"] == m].set_index("item")["value"] for side in (a, b))
         if paired: x, y = _match_names(m, x, y)
-        out.append(mean_pilot(np.asarray(x), np.asarray(y), statistic=m, paired=paired))
+        out.append(mean_pilot(np.array(x, float), np.array(y, float), statistic=m, paired=paired))
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #cf9537f5
