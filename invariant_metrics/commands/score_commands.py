@@ -85,10 +85,11 @@ def _statistics_files(stats: list[Path]) -> list[Path]:
 def metric_names(words: list[str], # of a command line, each a list with commas
                 ) -> list[str]:
     "Names of metrics; raises InputError on a file or folder, which belongs to an option."
-    files = [w for w in words if Path(w).is_file()]
-    folders = [w for w in words if Path(w).is_dir()]
+    plain = [w for w in words if "cmd:" not in w]
+    files = [w for w in plain if Path(w).is_file()]
+    folders = [w for w in plain if Path(w).is_dir()]
     endings = (*_STATS_FILES, ".txt", ".json", ".jsonl", ".gz")
-    missing = [w for w in words if Path(w).suffix in endings and w not in files]
+    missing = [w for w in plain if Path(w).suffix in endings and w not in files]
     if missing: raise InputError(f"no file {missing[0]}")
     if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
     if folders:
