@@ -200,9 +200,9 @@ class CommandJudge:
             weakref.finalize(self, _end_programs, self._running, self._owner)
         if not self._running:
             folder = run_folder()
-            log = None if folder is None else folder/"judges"/f"{re.sub(r'[^A-Za-z0-9.-]+', '-', self.name)}.txt"
-            if log: log.parent.mkdir(exist_ok=True)
-            self._running.append(_Program(self.command, self.name, log))
+            if folder: (folder/"judges").mkdir(exist_ok=True)
+            file = re.sub(r"[^A-Za-z0-9.-]+", "-", self.name)[:100].strip("-.")
+            self._running.append(_Program(self.command, self.name, folder and folder/"judges"/f"{file}.txt"))
         return self._running[0]
 
     def _death(self, unanswered: int = 0) -> InputError: # of a program that has ended by itself
