@@ -20,7 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
