@@ -249,13 +249,14 @@ def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded e
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item values.parquet",
-         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
+         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks",
+         'invariant-metrics score rouge-l "cmd:python judge.py" --pred hyp.txt --target ref0.txt ref1.txt', argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
              "frame max_pixels match intersect clusters tricks cache batch"})
 def _score_command(
     call, confidence,
-    names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
+    names: list[str] = (),         # comma-separated names, see `invariant-metrics metrics`, or a judge: "cmd:PROGRAM"
     metrics: Sequence[str] = (),
     pred: list[Path] = (),
     # the reference, of the same kinds; several text files, or JSON, if an item has several references; items

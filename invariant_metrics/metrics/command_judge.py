@@ -102,21 +102,25 @@ class _Program:
         return code
 
 # %% ../../nbs/metrics/310_command_judge.ipynb #70391f0e
-_AHEAD = 2 # batches that a program has at a time: one to compute and one to go on with
+_AHEAD = 8 # batches that a program has at a time: more than one, so that neither side waits for the other
 
 class _Batch:
-    "Questions that a program has been sent: id -> place of those without an answer."
+    "Questions that a program has been sent together."
     def __init__(self, first: int, questions: Sequence[Mapping], start: int):
-        self.questions = {str(first + k): (start + k, q) for k, q in enumerate(questions)}
+        self.questions = {str(first + k): q for k, q in enumerate(questions)}
+        self.places = dict(zip(self.questions, range(start, start + len(questions)))) # of those without an answer
         self.folder = None # of its pictures
 
     def text(self) -> str: # lines of JSON
         "The questions that are still to be answered, as the program reads them."
         lines = []
-        for left, (name, (_, question)) in zip(range(len(self.questions) - 1, -1, -1), self.questions.items()):
-            if isinstance(question["prediction"], np.ndarray): question = self._files(name, question)
-            lines.append(json.dumps({"id": name, "left": left, **question}) + "\n")
-        return "".join(lines)
+        left = len(self.places)
+        for name in self.places:
+            left -= 1
+            question = self.questions[name]
+            if not isinstance(question["prediction"], str): question = self._files(name, question)
+            lines.append(json.dumps({"id": name, "left": left, **question}))
+        return "\n".join([*lines, ""])
 
     def _files(self, name: str, question: Mapping) -> dict: # the same question with paths of pictures
         from PIL import Image
@@ -133,13 +137,12 @@ class _Batch:
         if self.folder is not None: self.folder.cleanup()
 
 def _number(answer: Mapping, whose: str) -> float: # NaN for a refusal
-    if "refused" in answer: return np.nan
     score = answer.get("score")
-    if isinstance(score, bool) or not isinstance(score, (int, float)) or not np.isfinite(score):
-        what = f"score {score!r:.60}" if "score" in answer else "no score"
-        raise InputError(f'{whose} gave {what} for question {answer["id"]!r:.40}; a score is a finite number, '
-                         'and who has none writes {"id": …, "refused": "why"}')
-    return float(score)
+    if type(score) in (float, int) and -1e308 < score < 1e308: return score
+    if "refused" in answer: return np.nan
+    what = f"score {score!r:.60}" if "score" in answer else "no score"
+    raise InputError(f'{whose} gave {what} for question {answer["id"]!r:.40}; a score is a finite number, '
+                     'and who has none writes {"id": …, "refused": "why"}')
 
 def _end_programs(programs: list, owner: int) -> None: # of the process that started them
     if os.getpid() != owner: programs.clear() # after a fork they belong to another process
@@ -167,9 +170,10 @@ class CommandJudge:
         "What the program says to each question."
         values, refused = np.full(len(questions), np.nan), np.zeros(len(questions), bool)
         with self._at_work(), progress(desc=self.name, total=len(questions), delay=2) as bar:
-            for place, value in self._converse(questions):
-                values[place], refused[place] = value, np.isnan(value)
-                bar.update()
+            for places, told in self._converse(questions):
+                values[places] = told
+                refused[places] = np.isnan(told)
+                bar.update(len(places))
         return Replies(values, refused)
 
     def introduce(self) -> dict: # {} if its first line is an answer
@@ -179,7 +183,7 @@ class CommandJudge:
             while not self.says:
                 if (lines := self._program().hear(until)) is None: raise self._death()
                 if not lines: raise self._late("say what it is")
-                for line in lines: self._parsed(line)
+                self._parsed(lines)
         return self.says
 
     def close(self) -> None:
@@ -218,8 +222,15 @@ class CommandJudge:
         return InputError(f"{self.name} did not {what} within {self.timeout:g} s; give a longer timeout=, and let it "
                           "write (flush) each batch's answers without waiting for the end of its input")
 
-    def _parsed(self, line: bytes) -> dict | None: # an answer; None for a blank line or an introduction
-        if not line.strip(): return None
+    def _parsed(self, lines: Sequence[bytes]) -> list[dict]: # answers, without blank lines and an introduction
+        lines = [line for line in lines if line.strip()]
+        try: said = json.loads(b"[" + b",".join(lines) + b"]") # one call for many lines takes half of the time
+        except ValueError: said = []
+        if len(said) != len(lines) or not all(type(one) is dict and "id" in one for one in said):
+            said = [one for line in lines if (one := self._parsed_alone(line))]
+        return said
+
+    def _parsed_alone(self, line: bytes) -> dict | None: # None for an introduction
         try: said = json.loads(line)
         except ValueError: said = None
         if not isinstance(said, dict):
@@ -231,7 +242,7 @@ class CommandJudge:
         self.says = said
         return None
 
-    # places and values, as they come
+    # places and values (NaN: refused), as they come
     def _converse(self, questions: Sequence[Mapping]):
         starts, sent, deaths, until = deque(range(0, len(questions), self.batch)), deque(), 0, 0.
         try:
@@ -240,32 +251,31 @@ class CommandJudge:
                 while starts and len(sent) < _AHEAD:
                     start = starts.popleft()
                     sent.append(_Batch(self._asked, questions[start:start + self.batch], start))
-                    self._asked += len(sent[-1].questions)
+                    self._asked += len(sent[-1].places)
                     if len(sent) == 1: until = time.monotonic() + self.timeout
                     program.send(sent[-1].text())
                 lines = program.hear(until)
                 if lines is None:
                     deaths += 1
-                    error = self._death(len(sent[0].questions))
+                    error = self._death(len(sent[0].places))
                     if deaths > 1 or not self.restarts: raise error
                     self.restarts -= 1
                     until = time.monotonic() + self.timeout
                     for batch in sent: self._program().send(batch.text())
-                elif not lines: raise self._late(f"answer {len(sent[0].questions)} questions")
+                elif not lines: raise self._late(f"answer {len(sent[0].places)} questions")
                 else:
-                    for line in lines:
-                        if answer := self._parsed(line): yield self._taken(answer, sent)
-                    while sent and not sent[0].questions:
+                    answers = self._parsed(lines)
+                    yield [self._place(answer["id"], sent) for answer in answers], [_number(a, self.name) for a in answers]
+                    while sent and not sent[0].places:
                         sent.popleft().close()
                         deaths, until = 0, time.monotonic() + self.timeout
         finally:
             for batch in sent: batch.close()
 
-    def _taken(self, answer: Mapping, sent: Sequence[_Batch]) -> tuple[int, float]: # place, and NaN for a refusal
-        name = answer["id"]
-        for batch in sent:
-            if isinstance(name, str) and name in batch.questions:
-                return batch.questions.pop(name)[0], _number(answer, self.name)
+    def _place(self, name, sent: Sequence[_Batch]) -> int: # of an answered question, which is then no longer open
+        if type(name) is str:
+            for batch in sent:
+                if name in batch.places: return batch.places.pop(name)
         before = isinstance(name, str) and name.isdigit() and int(name) < self._asked
         raise InputError(f"{self.name} answered question {name!r:.40}"
                          f"{' twice' if before else ', which nobody asked'}; an answer has the id of its question")

@@ -89,16 +89,16 @@ def test_more_than_the_pipes_hold_goes_both_ways():
 
 
 def test_a_batch_is_ahead_of_the_one_that_is_answered():
-    "The second batch is there before the first is answered; the third is not."
+    "Eight batches are there before the first is answered; the ninth is not."
     body = """
 import select
 data = b""
-while data.count(b"\\n") < 4: data += os.read(0, 1 << 16)
+while data.count(b"\\n") < 16: data += os.read(0, 1 << 16)
 time.sleep(0.1)
-early = data.count(b"\\n") > 4 or bool(select.select([0], [], [], 0)[0])
+early = data.count(b"\\n") > 16 or bool(select.select([0], [], [], 0)[0])
 for line in data.splitlines(): say(id=json.loads(line)["id"], score=int(early))
 for line in os.fdopen(0): say(id=json.loads(line)["id"], score=2)"""
-    assert judge(body, batch=2)(texts(6)).values.tolist() == [0]*4 + [2]*2
+    assert judge(body, batch=2)(texts(40)).values.tolist() == [0]*16 + [2]*24
 
 
 def test_what_a_program_is_not_handed(monkeypatch, place):
