@@ -111,7 +111,7 @@ def main() -> None:
         for name, program in (("lines", LINES), ("batches", BATCHES), ("minilm", minilm_program())): (place/f"{name}.py").write_text(program)
         rows = [measure(name, [sys.executable, str(place/f"{file}.py"), *more], round(given.scale*n), given.runs, place)
                 for name, file, more, n in (("letters, line by line", "lines", [], 100_000), ("letters, in batches", "batches", [], 100_000),
-                                            ("MiniLM's cosine, in batches", "minilm", [str(text_place("minilm").path)], 600))]
+                                            ("MiniLM's cosine, in batches", "minilm", [str(text_place("minilm").path)], 300))]
     table = pd.DataFrame(rows)
     print(table.to_string(index=False))
     with atomic_write(TABLE) as path: table.to_csv(path, index=False)

@@ -32,7 +32,7 @@ from .judge import Replies, judge_metric
 from .metric import Metric, metrics
 from ..runs import run_folder
 
-# %% ../../nbs/metrics/310_command_judge.ipynb #b53e08ce
+# %% ../../nbs/metrics/310_command_judge.ipynb #7aa58a2a
 class _Program:
     "A running program: what it is told, and the lines that it writes."
     def __init__(self, command: Sequence[str], name: str, log: Path | None):
@@ -69,8 +69,8 @@ class _Program:
         if self.writes: self.ready.register(self.inlet, selectors.EVENT_WRITE)
         else: self.ready.unregister(self.inlet)
 
-    def hear(self, until: float) -> list[bytes] | None: # by time.monotonic; no line: time is up; None: it has ended
-        "The next lines that it writes."
+    def hear(self, until: float) -> list[bytes] | None: # until: by time.monotonic
+        "The next lines that it writes: none if time is up, None if it has ended."
         while (left := until - time.monotonic()) > 0:
             over = self.process.poll() is not None
             events = self.ready.select(0 if over else min(left, 1.))
@@ -87,8 +87,8 @@ class _Program:
     def last_line(self) -> str: # cut to 300 letters
         "What it wrote last to its standard error."
         self.errors.seek(max(0, self.errors.seek(0, os.SEEK_END) - 4096))
-        lines = [line.strip() for line in self.errors.read().decode(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "nothing on standard error"
+        lines = self.errors.read().decode(errors="replace").strip().splitlines()
+        return lines[-1].strip()[:300] if lines else "nothing on standard error"
 
     def end(self, patience: float = 0.) -> int: # patience: seconds to end by itself; its exit code
         "End the program with all that it started."
@@ -101,7 +101,7 @@ class _Program:
         self.errors.close()
         return code
 
-# %% ../../nbs/metrics/310_command_judge.ipynb #70391f0e
+# %% ../../nbs/metrics/310_command_judge.ipynb #e75c5f11
 _AHEAD = 8 # batches that a program has at a time: more than one, so that neither side waits for the other
 
 class _Batch:
@@ -219,8 +219,8 @@ class CommandJudge:
         return InputError(f"{self.name} {how}: {told}{left}")
 
     def _late(self, what: str) -> InputError:
-        return InputError(f"{self.name} did not {what} within {self.timeout:g} s; give a longer timeout=, and let it "
-                          "write (flush) each batch's answers without waiting for the end of its input")
+        return InputError(f"{self.name} did not {what} within {self.timeout:g} s; give a longer timeout=, and let "
+                          "it write (flush) each batch's answers without waiting for the end of its input")
 
     def _parsed(self, lines: Sequence[bytes]) -> list[dict]: # answers, without blank lines and an introduction
         lines = [line for line in lines if line.strip()]
@@ -234,11 +234,13 @@ class CommandJudge:
         try: said = json.loads(line)
         except ValueError: said = None
         if not isinstance(said, dict):
-            raise InputError(f"{self.name} wrote a line that is no JSON object: {line.decode(errors='replace')!r:.100}; "
+            wrote = line.decode(errors="replace")
+            raise InputError(f"{self.name} wrote a line that is no JSON object: {wrote!r:.100}; "
                              "what is no answer belongs on standard error")
         if "error" in said: raise InputError(f"{self.name}: {said['error']}")
         if "id" in said: return said
-        if self.says and said != self.says: raise InputError(f"{self.name} gave an answer without an id: {said!r:.100}")
+        if self.says and said != self.says:
+            raise InputError(f"{self.name} gave an answer without an id: {said!r:.100}")
         self.says = said
         return None
 
@@ -265,7 +267,8 @@ class CommandJudge:
                 elif not lines: raise self._late(f"answer {len(sent[0].places)} questions")
                 else:
                     answers = self._parsed(lines)
-                    yield [self._place(answer["id"], sent) for answer in answers], [_number(a, self.name) for a in answers]
+                    places = [self._place(answer["id"], sent) for answer in answers]
+                    yield places, [_number(answer, self.name) for answer in answers]
                     while sent and not sent[0].places:
                         sent.popleft().close()
                         deaths, until = 0, time.monotonic() + self.timeout
@@ -280,14 +283,15 @@ class CommandJudge:
         raise InputError(f"{self.name} answered question {name!r:.40}"
                          f"{' twice' if before else ', which nobody asked'}; an answer has the id of its question")
 
-# %% ../../nbs/metrics/310_command_judge.ipynb #b2f4f7ec
+# %% ../../nbs/metrics/310_command_judge.ipynb #f88ad1af
 _TRIAL = "a trial before the questions"
 
 def _trial_question(inputs: str, compares: bool, source: bool) -> dict:
     if inputs == "images":
         ramp = np.linspace(0, 255, 64*64*3).astype(np.uint8).reshape(64, 64, 3)
         return {"prediction": ramp, **({"reference": ramp} if compares else {})}
-    return {"prediction": _TRIAL, **({"references": [_TRIAL]} if compares else {}), **({"source": _TRIAL} if source else {})}
+    shown = {"references": [_TRIAL]} if compares else {}
+    return {"prediction": _TRIAL, **shown, **({"source": _TRIAL} if source else {})}
 
 @lru_cache(4) # the programs that are kept; the last word is what else makes two calls differ
 def _open_judge(command: tuple[str, ...], asked: tuple, limits: tuple, _) -> CommandJudge:
@@ -337,15 +341,17 @@ def command_metric(
     if given["inputs"] not in ("texts", "images"): raise unknown("inputs", given["inputs"], ("texts", "images"))
     if given["better"] not in (None, *_BETTER): raise unknown("better", given["better"], _BETTER)
     asked = tuple(given[k] for k in ("inputs", "compares", "source"))
-    if given["source"] and given["inputs"] == "images": raise InputError(f"cmd:{command}: a judge of pictures sees no source")
+    if given["source"] and given["inputs"] == "images":
+        raise InputError(f"cmd:{command}: a judge of pictures sees no source")
     files = _named_files(words)
     judge = _open_judge(tuple(words), asked, tuple(given[k] for k in ("batch", "timeout", "restarts")),
                         (os.getcwd(), run_folder(), *files.items()))
     said, program = judge.says, next((Path(f).stem for f in files if f != words[0]), Path(words[0]).stem)
     called = re.sub(r"[^\w.-]+", "-", str(given["name"] or said.get("name") or program))
     higher = _BETTER.get(given["better"], said.get("higher_is_better", True))
-    parts = dict(command=shlex.join(words), files=digest(files)[:12] if files else None, judge=said.get("name"),
-                 judge_version=said.get("version"), sees="-".join(["prediction", *["references"]*asked[1], *["source"]*asked[2]]))
+    sees = ["prediction", *["references"]*asked[1], *["source"]*asked[2]]
+    parts = dict(command=shlex.join(words), files=digest(files)[:12] if files else None, sees="-".join(sees),
+                 judge=said.get("name"), judge_version=said.get("version"))
     card = dict(measures=f"what {called} answers, a program of the user", weights="of the program")
     if given["source"]: card["source"] = "texts"
     return judge_metric(called, judge, Signature.of(metric=called, **parts), inputs=given["inputs"],

@@ -101,17 +101,19 @@ class LMJudge:
     def _tokens(self, question: Mapping, grade: int) -> list[int]: # of the prompt and a grade
         text, tokenizer = _filled(self.prompt, question), self.model.tokenizer
         if not self.chats:
-            return [self.model.begin, *tokenizer(f"{text}\n\nAnswer: {grade}", add_special_tokens=False)["input_ids"]]
+            asked = tokenizer(f"{text}\n\nAnswer: {grade}", add_special_tokens=False)["input_ids"]
+            return [self.model.begin, *asked]
         message = [{"role": "user", "content": text}]
         asked = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
         return tokenizer(f"{asked}{grade}", add_special_tokens=False)["input_ids"]
 
     @torch.no_grad()
-    def probabilities(self, questions: Sequence[Mapping]) -> np.ndarray: # (n, 5) of the grades; NaN: no room for it
+    def probabilities(self, questions: Sequence[Mapping]) -> np.ndarray: # (n, 5); NaN where there is no room
         "The probability of each grade as the next token; what is left of 1 belongs to other tokens."
         rows = [self._tokens(question, 1)[:-1] for question in questions]
         out = np.full((len(rows), len(_GRADES)), np.nan)
-        order = sorted((i for i, row in enumerate(rows) if len(row) <= self.model.room), key=lambda i: -len(rows[i]))
+        fit = [i for i, row in enumerate(rows) if len(row) <= self.model.room]
+        order = sorted(fit, key=lambda i: -len(rows[i]))
         net, device = self.model.net, self.model.net.device
         some = "logits_to_keep" in inspect.signature(net.forward).parameters # the last places, not all of them
         with progress(desc="lm-judge", total=len(order), delay=2) as bar:
@@ -138,15 +140,16 @@ def lm_judge(
     prompt: str = "",    # a text or a file with {prediction}, {references}, {source}; "": the one of this page
     device: str = "cpu",
 ) -> Metric:
-    "Grades by a local language model; raises InputError if it is missing, or cannot write 1 to 5 as one token each."
+    "Grades by a local language model; raises InputError if it is missing or does not write 1 to 5 as one token each."
     if prompt and Path(prompt[:200]).is_file(): prompt = Path(prompt).read_text(encoding="utf-8")
     judge = LMJudge(causal_network(weights, device), prompt or _PROMPT)
     signature = Signature.of(metric="lm-judge", weights=judge.model.revision, prompt=digest(judge.prompt)[:8],
                              form="chat" if judge.chats else "plain", answers="mean-of-1-to-5", dtype="float32")
     source = {"source": "texts"} if "{source}" in judge.prompt else {}
-    return judge_metric("lm-judge", judge, signature, compares="{references}" in judge.prompt, **lm_judge.card, **source)
+    return judge_metric("lm-judge", judge, signature, compares="{references}" in judge.prompt,
+                        **lm_judge.card, **source)
 
-lm_judge.card = {"measures": "the grade that a local language model gives a text beside its references", "range": "[1, 5]",
-                 "inputs": "texts", "target": "references", "weights": "any causal model, named by the user",
-                 "cite": "Liu et al. 2023"}
+lm_judge.card = {"measures": "the grade that a local language model gives a text beside its references",
+                 "range": "[1, 5]", "inputs": "texts", "target": "references",
+                 "weights": "any causal model, named by the user", "cite": "Liu et al. 2023"}
 metrics.add("lm-judge", lm_judge);
