@@ -135,8 +135,11 @@ class LMJudge:
         return Replies((shares @ _GRADES)/shares.sum(1), np.isnan(shares[:, 0]))
 
 # %% ../../nbs/metrics/320_lm_judge.ipynb #42b6f6c1
+_CARD = dict(measures="the grade that a local language model gives a text beside its references", range="[1, 5]",
+             weights="a causal model of your choice; gpt2", cite="Liu et al. 2023")
+
 def lm_judge(
-    weights,             # a folder, or organization/model@commit: a causal language model
+    weights="gpt2",      # a folder, or organization/model@commit: a causal language model
     prompt: str = "",    # a text or a file with {prediction}, {references}, {source}; "": the one of this page
     device: str = "cpu",
 ) -> Metric:
@@ -147,9 +150,8 @@ def lm_judge(
                              form="chat" if judge.chats else "plain", answers="mean-of-1-to-5", dtype="float32")
     source = {"source": "texts"} if "{source}" in judge.prompt else {}
     return judge_metric("lm-judge", judge, signature, compares="{references}" in judge.prompt,
-                        **lm_judge.card, **source)
+                        **_CARD, **source)
 
-lm_judge.card = {"measures": "the grade that a local language model gives a text beside its references",
-                 "range": "[1, 5]", "inputs": "texts", "target": "references",
-                 "weights": "any causal model, named by the user", "cite": "Liu et al. 2023"}
+lm_judge.card = {"name": "lm-judge", "kind": "paired", "higher_is_better": True, "inputs": "texts",
+                 "target": "references", **_CARD}
 metrics.add("lm-judge", lm_judge);
