@@ -224,7 +224,7 @@ def test_by_the_command_line(place):
     Path("ref.txt").write_text("a boat\nan oak\nthe dog\n")
     done = cli("score", f"rouge-l,{command}", "--pred", "hyp.txt", "--target", "ref.txt", "--format", "json", cwd=place)
     assert done.returncode == 0, done.stderr
-    values = {name: found["value"] for name, found in json.loads(done.stdout)["result"]["scores"]["hyp.txt"].items()}
+    values = {name: found["value"] for name, found in next(iter(json.loads(done.stdout)["result"]["scores"].values())).items()}
     assert values["judge"] == pytest.approx((10 + 6 + 5)/3)
     done = cli("probe", "captioning", "--scale", "quick", "--metrics", command, "--out", "run", cwd=place)
     assert done.returncode == 0, done.stderr
