@@ -226,6 +226,6 @@ def test_by_the_command_line(place):
     assert done.returncode == 0, done.stderr
     values = {name: found["value"] for name, found in next(iter(json.loads(done.stdout)["result"]["scores"].values())).items()}
     assert values["judge"] == pytest.approx((10 + 6 + 5)/3)
-    done = cli("probe", "captioning", "--scale", "quick", "--metrics", command, "--out", "run", cwd=place)
+    done = cli("probe", "captioning", "--scale", "quick", "--families", "object-replaced,color-replaced", "--metrics", command, "--out", "run", cwd=place)
     assert done.returncode == 0, done.stderr
     assert "judge" in done.stdout and (place/"run"/"judges").is_dir()
