@@ -28,14 +28,17 @@ def save_state(path: str | Path,
                log: Sequence[tuple],                             # rows (step, turn, term, weight, value)
                settings: Mapping,                                # what has to agree when the run resumes
                scalers: Mapping[str, GradScaler] = {},           # of losses in float16, by the same names
+               averages: Mapping[str, Mapping[str, Tensor]] = {}, # averaged weights, by the same names
               ) -> None:
-    "Write weights, optimizers, scales, log and step to one safetensors file, atomically."
+    "Write weights, optimizers, scales, averages, log and step to one safetensors file, atomically."
     tensors = {"log": torch.tensor([(row[0], *row[3:]) for row in log], dtype=torch.float64).reshape(-1, 3)}
     for name, model in models.items():
         tensors |= {f"{name}/model/{k}": _plain(v) for k, v in model.state_dict().items()}
         moments = optimizers[name].state_dict()["state"]
         tensors |= {f"{name}/optimizer/{i}/{k}": _plain(v) for i, state in moments.items()
                     for k, v in state.items()}
+    for name, kept in averages.items():
+        tensors |= {f"{name}/average/{k}": _plain(v) for k, v in kept.items()}
     header = {"step": step, "settings": settings, "terms": [list(row[1:3]) for row in log],
               "scalers": {name: scaler.state_dict() for name, scaler in scalers.items()}}
     save_tensors(path, tensors, {"run": json.dumps(header)})
@@ -59,9 +62,12 @@ def read_state(path: str | Path,
 def _part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
-def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], name: str, path: str | Path) -> nn.Module:
+def put_weights(model: nn.Module, tensors: Mapping[str, Tensor], name: str, path: str | Path,
+                averaged: bool = True, # their average, if the run kept one
+               ) -> nn.Module:
     "Put the weights stored under `name` into `model` and return it; raises InputError if they do not fit."
-    try: model.load_state_dict(_part(tensors, f"{name}/model/"))
+    kept = _part(tensors, f"{name}/average/") if averaged else {}
+    try: model.load_state_dict(kept or _part(tensors, f"{name}/model/"))
     except RuntimeError as error:
         raise InputError(f"the weights of {name!r} in {path} do not fit "
                          f"this {type(model).__name__}") from error
@@ -105,14 +111,17 @@ def restore(path: str | Path,
             optimizers: Mapping[str, torch.optim.Optimizer],  # changed in place
             settings: Mapping,                                # of the run that resumes
             scalers: Mapping[str, GradScaler] = {},           # changed in place
+            averages: Mapping[str, Mapping[str, Tensor]] = {}, # changed in place
            ) -> tuple[int, list[tuple]]:                      # steps taken, and the log so far
-    "Put a checkpoint's state into networks, optimizers and scales; raises InputError if it is another run's."
+    "Put a checkpoint's state into networks, optimizers, scales, averages; InputError if it is another run's."
     tensors, header = read_state(path)
     _check_same_settings(path, header["settings"], settings)
     for name, model in models.items():
-        put_weights(model, tensors, name, path)
+        put_weights(model, tensors, name, path, averaged=False)
         _put_optimizer(optimizers[name], _part(tensors, f"{name}/optimizer/"))
     for name, scaler in scalers.items(): scaler.load_state_dict(header["scalers"][name])
+    for name, kept in averages.items():
+        for key, value in _part(tensors, f"{name}/average/").items(): kept[key].copy_(value)
     rows = zip(tensors["log"].tolist(), header["terms"])
     log = [(int(step), *term, weight, value) for (step, weight, value), term in rows]
     return header["step"], log

@@ -11,8 +11,9 @@ import math
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
@@ -30,6 +31,7 @@ from ..files import digest
 from ..models.colorizer import seeded
 from ..runs import processes
 from .batches import page_locked, prepare_ahead, to_device
+from .beside import Watch, Watcher, WeightAverage, computed_twice, moves_itself
 from .checkpoint import restore, save_state
 
 # %% ../../nbs/training/020_loop.ipynb #be17e4e5
@@ -304,10 +306,7 @@ def _looks_every(turns: Sequence[Turn], device: torch.device, precision: str,
     if asked is not None and asked < 1:
         raise InputError(f"the loop looks every step or more rarely, not {asked}")
     if asked is None: asked = 1 if device.type == "cpu" else _LOOK_EVERY
-    def moves_by_itself(model: nn.Module) -> bool: # its state holds more numbers than its parameters
-        known = dict(model.named_parameters())
-        return any(t.is_floating_point() and name not in known for name, t in model.state_dict().items())
-    looks_each = precision == "fp16" or any(moves_by_itself(t.model) for t in turns)
+    looks_each = precision == "fp16" or any(moves_itself(t.model) for t in turns)
     return 1 if looks_each else asked
 
 # %% ../../nbs/training/020_loop.ipynb #2e904016
@@ -384,14 +383,17 @@ def fit(
     seed: int = 0,                       # of what losses draw at random (dropout, noise)
     precision: str = "auto",             # of PRECISIONS; auto is bf16 on an accelerator, fp32 elsewhere
     compile: bool = False,               # run the networks through torch.compile
+    ema: float | None = None,            # decay of the first turn's averaged weights, which it ends with
+    checkpointing: bool = False,         # compute the first turn's blocks twice instead of keeping them
+    watch: Watch | None = None,          # what is measured of the first turn's network meanwhile
     workers: int | None = None, # threads that prepare batches in advance; None: 2 for a GPU, else 0
     look_every: int | None = None, # as in `_looks_every`
     # whatever else has to agree when a run goes on, e.g. the weight of a term
     settings: Mapping | None = None,
     desc: str = "train",                 # before the progress bar
 ) -> pd.DataFrame: # columns step, turn, term, weight, value
-    """Train in place and return the log; raises InputError on a value that is not finite or a checkpoint of
-    another run."""
+    """Train in place and return the log, with the share of time that steps waited for their batches as
+    `attrs["waiting"]`; raises InputError on a value that is not finite or a checkpoint of another run."""
     turns = [turns] if isinstance(turns, Turn) else list(turns)
     rank, world = processes()
     device = next(iter(turns[0].parameters().values())).device
@@ -407,38 +409,56 @@ def fit(
                                     weight_decay=t.optim.weight_decay, fused=fused) for t in turns]
     scalers = [GradScaler(device.type) for _ in turns] if precision == "fp16" else []
     half = {"bf16": precision == "bf16", **({"fp16": True} if scalers else {})}
+    kept = {} if ema is None else {"ema": ema}
     known = _run_settings(turns, {"steps": steps, "seed": seed, "batches per step": accumulate * world, **half,
-                                 **(settings or {})})
+                                 **kept, **(settings or {})})
     names = [t.name for t in turns]
     models = {t.name: t.model for t in turns}
     movers = dict(zip(names, optimizers))
     scales = dict(zip(names, scalers))
-    start, log = (restore(path, models, movers, known, scales) if folder and resume and path.exists()
-                  else (0, []))
+    average = None if ema is None else WeightAverage(turns[0].model, ema)
+    averages = {} if average is None else {names[0]: average.tensors}
+    start, log = (restore(path, models, movers, known, scales, averages)
+                  if folder and resume and path.exists() else (0, []))
     for turn in turns: _same_start(turn.model.train(), world)
+    if average and not start: average.start()
+    watcher = Watcher(watch, turns[0].model) if watch and rank == 0 else None
     networks = [torch.compile(t.model) if compile else t.model for t in turns]
     def sendable(number: int) -> Any: return page_locked(batches(number), device)
     source = sendable if device.type == "cuda" and workers else batches
     coming = zip(plan.numbers(start), prepare_ahead(source, plan.numbers(start), workers))
     bar = progress(range(start, steps), desc, steps, initial=start, **({"disable": True} if rank else {}))
     def keep(step: int, rows: list[tuple]) -> Path | None:
-        return _stopped(plan, models, movers, step, log + rows, known, scales)
+        return _stopped(plan, models, movers, step, log + rows, known, scales, averages)
     unseen = []
-    with _noted_interrupt() as pressed:
+    waited, begun = 0.0, time.perf_counter()
+    with ExitStack() as open_ones:
+        pressed = open_ones.enter_context(_noted_interrupt())
+        if checkpointing: open_ones.enter_context(computed_twice(turns[0].model))
+        if watcher: open_ones.callback(watcher.close)
         for step in bar:
+            asked = time.perf_counter()
             now = {i: to_device(batch, device) for i, batch in islice(coming, accumulate)}
+            waited += time.perf_counter() - asked
             unseen += take_step(turns, networks, optimizers, now, step, plan, partial(keep, step, []),
                                 scalers, broken)
+            if average: average.update(step, broken)
             done = step + 1
+            if watcher and (done % watch.every == 0 or done == steps):
+                watcher.look(step, average.tensors if average else turns[0].model.state_dict())
             saves = done == steps or done % save_every == 0
             if done % every and not saves and not (pressed and world == 1): continue
             rows = _look_at(unseen, plan, keep)
             unseen.clear()
             log += rows
+            if watcher and (saves or pressed): log = sorted(log + watcher.take(), key=lambda row: row[0])
             bar.set_postfix({row[2]: f"{row[4]:.3g}" for row in rows if row[0] == step}, refresh=False)
             stop = _agreed(pressed, plan, device)
             if folder and rank == 0 and (stop or saves):
-                save_state(path, models, movers, done, log, known, scales)
+                save_state(path, models, movers, done, log, known, scales, averages)
             if stop: raise KeyboardInterrupt
         if pressed: raise KeyboardInterrupt # while the last state was written
-    return pd.DataFrame(log, columns=_LOG_COLUMNS)
+    if average: average.put()
+    table = pd.DataFrame(log, columns=_LOG_COLUMNS)
+    table.attrs["waiting"] = waited/(time.perf_counter() - begun) if start < steps else None
+    return table
