@@ -33,13 +33,14 @@ def _study_command(
     task: Literal["colorization", "translation", "captioning"],
     # captioning: the encoder of the pictures; colorization: the encoder of metrics that take one, e.g. fd
     encoder: str | None = None,
+    batch: int | None = None, # items of a batch; default by scale and model
 ):
     "Which metrics notice a broken invariant, and does training with invariants help?"
     from invariant_metrics.probes.probe_task import reader_note
     from invariant_metrics.studies.study_report import write_report
-    run = call(task=task, encoder=encoder)
+    run = call(task=task, encoder=encoder, batch=batch)
     page = write_report(run.folder)
-    rows = [{"part": name, **part} for name, part in run.meta["parts"].items()]
+    rows = [{"part": name, "waiting": None, **part} for name, part in run.meta["parts"].items()]
     controls = run.controls()
     readers = run.readers()
     lines = [run.summary(), *controls.get("safe", []), *filter(None, [reader_note(readers)]), f"page: {page}"]

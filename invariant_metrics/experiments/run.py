@@ -33,7 +33,7 @@ class Run:
 # %% ../../nbs/experiments/50_run.ipynb #734cbeaf
 def run_parts(out: str | Path,
               settings: dict,                    # everything that shapes a number, plain values
-              # run.json -> name of a part -> what fills its folder
+              # run.json -> name of a part -> what fills its folder; a dict that it returns is recorded
               parts: Callable[[dict], Mapping[str, Callable[[Path], object]]],
               title: str = "",                   # of the announcements; "" announces nothing
               resume: bool = False,              # insist on going on with an interrupted run
@@ -48,8 +48,9 @@ def run_parts(out: str | Path,
             if name in meta["parts"]: continue
             if title: announce(f"{title}, {name}: running in {out}")
             begun = time.perf_counter()
-            with peak_memory() as seen: fill(out/name)
-            took = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"]}
+            with peak_memory() as seen: told = fill(out/name)
+            took = {"seconds": time.perf_counter() - begun, "peak_memory_bytes": seen["bytes"],
+                    **(told if isinstance(told, dict) else {})}
             meta["parts"][name] = took
             meta |= {"status": "finished" if set(wanted) <= set(meta["parts"]) else "running",
                      "versions": versions(), "cores": os.cpu_count(),
@@ -97,6 +98,10 @@ class GivenOptions:
     def __getattr__(self, name: str):
         self._read.add(name)
         return self._values[name]
+
+    def only(self, *names: str) -> dict: # name -> value
+        "Those of these options that were given."
+        return {name: getattr(self, name) for name in names if name in self._given}
 
     def refuse(self, where: str, *names: str) -> None:
         "Raises InputError if one of these options was given."

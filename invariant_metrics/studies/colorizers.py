@@ -45,8 +45,9 @@ from ..metrics.metric import takes_encoder, weight_names, weights_of
 from ..metrics.violation import violation_metric
 from ..models.colorizer import Colorizer, colorizers, seeded
 from ..models.dense import inverse_depth
-from ..training.augmented import AugmentedLoss, TargetCache, color_loss
+from ..training.augmented import AugmentedLoss, KeptTargets, TargetCache, color_loss
 from ..training.batches import batch_indices
+from ..training.beside import computed_twice
 from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe, start_colorizer
 from ..training.dense_training import SIZES, WORLDS
 from ..training.loop import Optim, Turn
@@ -149,9 +150,11 @@ class _SeenScenes:
     classes: Tensor # (N, H, W) uint8
     depth: Tensor   # (N, H, W) float16, inverse depth
 
-def _seen_scenes(size: StudySize) -> _SeenScenes:
+def _seen_scenes(size: StudySize,
+                 accumulate: int = 1, # batches of a step
+                ) -> _SeenScenes:
     "As many scenes of g's training as the steps of a study can take."
-    n = min(_seen_by_g(), size.batch*(size.pretrain + size.steps))
+    n = min(_seen_by_g(), size.batch*accumulate*(size.pretrain + size.steps))
     blocks = [make_scenes(min(256, n - i), size.side, WORLDS["invariant"], start=i) for i in range(0, n, 256)]
     return _SeenScenes(torch.cat([(255*s.rgb).round().byte() for s in blocks]),
                        torch.cat([s.segmentation.byte() for s in blocks]),
@@ -305,7 +308,7 @@ class Colorization(StudyTask):
         return SEEN if self.plan.settings["model"] == "unet" else (MORE_DATA,)
 
     @cached_property
-    def seen(self) -> _SeenScenes: return _seen_scenes(self.plan.size)
+    def seen(self) -> _SeenScenes: return _seen_scenes(self.plan.size, self.plan.settings["accumulate"])
 
     @cached_property
     def metrics(self) -> list[Metric]: return _picture_metrics(self.plan, self.device)
@@ -329,6 +332,13 @@ class Colorization(StudyTask):
         s = self.plan.settings
         if s["model"] not in colorizers: raise unknown("colorizer", s["model"], colorizers.names())
         make_all([*(partial(self.invariant, spec) for spec in self.plan.invariants), lambda: self.recipe])
+        past_forward = [name for name in ("chromagan", MULTI_TASK)
+                        if name == s["model"] or any(name in parts for parts in self.plan.systems.values())]
+        if s["compile"] and past_forward:
+            raise InputError(f"--compile has no effect on {past_forward[0]}, whose losses read more than forward "
+                             "gives; leave it out")
+        if s["checkpointing"]:
+            with computed_twice(self.network(0)): pass
         if s["model"] in self.plan.weights.named: resolve(self.plan.weights.named[s["model"]])
         if s["data"]: self.photos()
         return directions(_picture_metrics(self.plan),
@@ -356,12 +366,17 @@ class Colorization(StudyTask):
     def network(self, seed: int) -> Colorizer:
         return colorizers[self.plan.settings["model"]](seed=seed, size=self.network_size).to(self.device)
 
-    def truth_values(self, spec: str, limit: float = 256.0) -> Tensor | None: # (N, ...) float16
-        "g of the truth for the training pictures, computed by one process; None beyond `limit` MB."
+    def truth_values(self, spec: str,
+                     limit: float = 256.0,  # MB
+                    ) -> Tensor | KeptTargets | None: # (N, ...) float16; None: computed at each step
+        """g of the truth for the training pictures, computed by one process; beyond `limit` kept in files if that
+        was asked for."""
         g = self.invariant(spec)
         rgb = self.pictures["train"].rgb
         one = g.value(rgb[:1].to(self.device))
-        if not isinstance(one, Tensor) or 2e-6 * one.numel() * len(rgb) > limit: return None
+        if not isinstance(one, Tensor): return None
+        if 2e-6 * one.numel() * len(rgb) > limit:
+            return KeptTargets(g, rgb) if self.plan.settings["keep_targets"] else None
         about = {"invariant": str(g.signature), "pictures": tensors_sha256({"rgb": rgb})}
         cache_folder().mkdir(parents=True, exist_ok=True)
         def compute() -> dict[str, Tensor]: return {"value": TargetCache(g, rgb, limit=limit).values}

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from ..core import InputError, checked_arguments, package_version, unknown
@@ -19,6 +20,7 @@ from ..encoders.weights import WeightChoice, chosen_record, make_all
 from ..experiments.run import GivenOptions, Run, run_parts
 from ..files import digest
 from ..runs import RUN_SCALES, data_identity, read_run
+from .plan import TRAINED_AS
 from .tasks import make_plan, study_tasks
 
 # %% ../../nbs/studies/100_run_study.ipynb #c299813d
@@ -38,7 +40,9 @@ class StudyRun(Run):
     "A run folder of a study and what its run.json says."
     def summary(self) -> str:
         "One line for a person: task, parts, time, memory."
-        return f"{self.meta['settings']['task']}: {super().summary()}"
+        waiting = self.meta["parts"].get("training", {}).get("waiting")
+        idle = "" if waiting is None else f"; steps waited for batches {waiting:.0%} of their time"
+        return f"{self.meta['settings']['task']}: {super().summary()}{idle}"
 
     def controls(self) -> dict: # {} without a training part; safe, safe_columns, optimum, pulls, chance
         "What cheap tricks and random networks say about the training part, for JSON."
@@ -122,11 +126,15 @@ def _probe_part(s: dict, device, workers: int, folder: Path) -> None:
     sources = [s["data"]] if s["data"] else ["photos", "scenes"]
     color_probe(sources, workers=workers, **options, **_networks(s)).save(folder)
 
-def _training_part(s: dict, device, workers: int, folder: Path) -> None:
+def _training_part(s: dict, device, workers: int, folder: Path, **beside) -> dict[str, float]:
     from invariant_metrics.studies.search import train_systems
-    train_systems(folder, s, device=device, workers=workers)
+    found = train_systems(folder, s, device=device, workers=workers, **beside).meta["waiting"]
+    return {"waiting": round(median(found.values()), 3)} if found else {} # of runs that went on, nobody knows
 
 # %% ../../nbs/studies/100_run_study.ipynb #7d6033e1
+_SHAPING = ("side", "batch", "keep_targets", "validate_every", *TRAINED_AS) # numbers, or what is measured
+_OF_TRAINING = ("side", "batch", "keep_targets", "loaders", "validate_every", "validate_aside")
+
 @checked_arguments
 def study(
     task: str = "colorization",
@@ -169,6 +177,18 @@ def study(
     select: str | None = None,
     # texts longer than the network can write: cut them, or drop them
     long: Literal["cut", "drop"] = "cut",
+    side: int | None = None,               # colorization: pixels a side of the pictures; default by scale and model
+    batch: int | None = None,              # items of a batch; default by scale and model
+    accumulate: int = 1,                   # number of batches that are gathered for one step
+    precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto", # auto is bf16 on a GPU, else fp32
+    checkpointing: bool = False,           # compute blocks twice instead of keeping them: less memory, more time
+    ema: float | None = None,              # decay of averaged weights, e.g. 0.999, which are what is measured
+    compile: bool = False,                 # run networks through torch.compile
+    # colorization: keep targets of frozen networks that fill more than 256 MB on disk, a file for each picture
+    keep_targets: bool = False,
+    loaders: int | None = None,            # threads of each process that prepare batches; default 2 on a GPU, else 0
+    validate_every: int | None = None,     # measure validation each so many steps
+    validate_aside: bool = False,          # do so in a thread, while the network trains on
     device: str | None = None,             # "cpu", "cuda", "cuda:N"
     seed: int = 0,
     workers: int = 2,                      # number of processes, with one thread each
@@ -181,8 +201,10 @@ def study(
     out = Path(out or Path("runs")/task)
     texts = task != "colorization"
     trained = "training" in parts
-    idle = ("regions", "test_data") + (() if task == "captioning" and trained else ("encoder",))
+    idle = ("regions", "test_data", "side", "keep_targets") + (() if task == "captioning" and trained else ("encoder",))
     if texts: given.refuse(f"on {task}" if trained else f"on the probe of {task}", *idle)
+    if not trained: given.refuse("without the training part", *TRAINED_AS, *_OF_TRAINING)
+    if validate_every is None: given.refuse("without --validate-every", "validate_aside")
     if test_data and not data: raise InputError("--test-data are tested beside --data; give what to train on")
     if not (texts and trained and data): given.refuse("without texts of your own to train on", "field", "key")
     if not (task == "captioning" and trained and data):
@@ -202,11 +224,13 @@ def study(
                     device=device or "cpu", version=package_version(),
                     systems=systems and list(systems), weights=chosen, encoder=encoder,
                     **{name: list(value) for name, value in (("field", field), ("key", key)) if value},
-                    **({"skip_shared": True} if skip_shared else {}))
+                    **({"skip_shared": True} if skip_shared else {}), **given.only(*_SHAPING))
     before = None if overwrite else read_run(out)
     if not (before and before["digest"] == digest(settings) and set(parts) <= set(before["parts"])):
         _check_parts(settings, parts)
     fill = {"probe": _probe_part, "training": _training_part}
-    todo = {part: partial(fill[part], settings, device, workers) for part in _STUDY_PARTS if part in parts}
+    beside = {"probe": {}, "training": {"loaders": loaders, "background": validate_aside}}
+    todo = {part: partial(fill[part], settings, device, workers, **beside[part])
+            for part in _STUDY_PARTS if part in parts}
     run = run_parts(out, settings, lambda meta: todo, task, resume, overwrite)
     return StudyRun(run.folder, run.meta)

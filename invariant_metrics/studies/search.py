@@ -115,6 +115,20 @@ class StudyResult(Frames):
         return rows.pivot_table(index="alpha", columns="metric", values="value").rename_axis("point")
 
 # %% ../../nbs/studies/060_search.ipynb #4842921f
+def _shares_of_waiting(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by system
+    "The share of the time for which steps of each system waited for batches, medians over runs."
+    shares = {}
+    for unit in units:
+        share = read_unit(unit_file(folder, unit))[1].get("waiting")
+        if share is not None: shares.setdefault(unit.system, []).append(share)
+    return {system: round(float(np.median(found)), 3) for system, found in shares.items()}
+
+def _held_out_table(folder: Path, units: Sequence[Unit]) -> pd.DataFrame: # empty if none was asked for
+    "What was measured on validation while networks trained: a row per unit, step and metric."
+    rows = [{**asdict(unit), "step": int(step), "metric": metric, "value": value} for unit in units
+            for step, metric, value in read_unit(unit_file(folder, unit))[1].get("held_out", ())]
+    return pd.DataFrame(rows)
+
 def _step_costs(folder: Path, units: Sequence[Unit]) -> dict[str, float]: # by system
     "Time of a step of each system over the baseline's, medians over runs; empty if it was not measured."
     seconds = {}
@@ -196,6 +210,8 @@ def _training_result(task: StudyTask,
               "safe_columns": safe_columns(test, validation, higher, own, shares, ignorant)}
     chance = chance_table(test, validation, higher, select, draws, shares)
     if len(chance): tables["chance"] = chance
+    held_out = _held_out_table(folder, units)
+    if len(held_out): tables["held_out"] = held_out
     panels, examples = task.gather({s: alpha for s, alpha in chosen.items() if not is_later_draw(s)})
     found = {"settings": dict(plan.settings), "size": asdict(plan.size), "alphas": plan.alphas,
              "seeds": plan.seeds, "splits": split_record(task),
@@ -203,6 +219,7 @@ def _training_result(task: StudyTask,
              "curve": list(plan.design.curve), "tricks": list(plan.design.tricks),
              "random_networks": plan.random_networks, "select": select, "device": task.device,
              "chosen": chosen, "examples": examples, "step_cost": _step_costs(folder, units),
+             "waiting": _shares_of_waiting(folder, units),
              "optimum": {s: alpha_place(validation, s, select, higher[select]) for s in systems
                          if s != f"+{MORE_DATA}"},
              "pulls": _mean_pulls(folder, _control_units(plan, controls)),
@@ -219,7 +236,9 @@ class TrainingStudy(Study):
                  settings: Mapping,             # as of `train_systems`
                  device: str = "cpu",
                  size: StudySize | None = None, # instead of the scale's
+                 loaders: int | None = None, background: bool = False, # as a task has them
                 ):
+        self.loaders, self.background = loaders, background
         self.plan, self.higher = check_study(settings, size)
         self.folder = Path(folder)
         self.device = device
@@ -233,7 +252,7 @@ class TrainingStudy(Study):
     def task(self, tick: Callable[[], None]) -> StudyTask:
         "The task of this process, with what it remembers from one piece to the next."
         if self._task is None: self._task = self.task_kind(self.plan, self.folder, self.device)
-        self._task.tick = tick
+        self._task.tick, self._task.loaders, self._task.background = tick, self.loaders, self.background
         return self._task
 
     def design(self) -> dict:
@@ -245,7 +264,9 @@ class TrainingStudy(Study):
         names = [name for several in control_names(self.task_kind(plan)).values() for name in several]
         arms = sum(len(plan.alphas) if _over_all_weights(plan, name) else 1 for name in names)
         forks = len(plan.units(list(plan.systems))) + plan.seeds*arms
-        return plan.size.pretrain*len(self.starts()) + plan.size.steps*forks, _steps_done(self.folder)
+        steps = plan.size.pretrain*len(self.starts()) + plan.size.steps*forks
+        each = plan.settings["accumulate"] # batches, and as many ticks
+        return each*steps, each*_steps_done(self.folder)
 
     def starts(self) -> list[Start]:
         "Where the units of all systems begin, each once."
@@ -281,6 +302,9 @@ def train_systems(folder: str | Path,          # of the training part, made if a
                   *, device: str | None = None, # "cpu", "cuda", …
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: StudySize | None = None, # instead of the scale's
+                  loaders: int | None = None,  # threads of each process that prepare batches; None: 2 for a GPU
+                  background: bool = False,    # measure held-out data in a thread
                  ) -> StudyResult:
     "Train and measure all systems, going on from what is there; raises InputError before any training."
-    return run_study(TrainingStudy(folder, settings, device or "cpu", size), workers)
+    study = TrainingStudy(folder, settings, device or "cpu", size, loaders, background)
+    return run_study(study, workers)

@@ -23,11 +23,13 @@ from ..invariants.invariant import Invariant, chosen_weights, get_invariant, inv
 from ..invariants.invariant import invariant_weight_names
 from ..metrics.metric import weight_names
 from .improvement import BASE, SEEN
-from .plan import MetricValues, Start, StudyDesign, StudyPlan, StudySize, Unit
+from .plan import (TRAINED_AS, MetricValues, Start, StudyDesign, StudyPlan, StudySize,
+                                          Unit)
 from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory,
                                           save_unit, start_of, unit_file)
 from ..training.augmented import fork
 from ..training.batches import to_device
+from ..training.beside import Watch
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, fit, weighted
 
@@ -37,6 +39,8 @@ class StudyTask:
     design: StudyDesign                   # what is trained by default, and on how much
     pretraining = Optim()                 # how the common start of a seed is trained
     checkpoints = 10                      # written during a training
+    loaders: int | None = None            # threads that prepare batches; None: what `fit` chooses
+    background = False                    # measure held-out data in a thread, while a network trains on
     more_controls: Sequence[str] = ()     # trained controls that are no invariants of the registry
     preload: Sequence[str] = ()           # modules that are imported once, before the workers are forked
 
@@ -187,19 +191,30 @@ def _training(task: StudyTask, invariants: Sequence[str], alpha: float, seed: in
     given = () if critic is None else (critic,)
     return task.training(invariants, alpha, seed, *given)
 
+def _held_out(task: StudyTask, network: nn.Module) -> Watch | None: # None: nothing was asked for
+    every = task.plan.settings["validate_every"]
+    if every is None: return None
+    def measure(model: nn.Module) -> dict[str, float]:
+        pred = task.predict(model, "validation", task.plan.design.curve.unchanged)
+        return {name: float(stats[0]) for name, stats in task.measure(pred, "validation", 0).stats.items()}
+    if task.background: measure(network.eval()) # all that metrics draw first weights for is drawn here, not in the thread
+    return Watch(every, measure, task.background)
+
 def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None,
                   loss: Callable, batches: Callable[[int], dict], # from the task's `training`
                   steps: int,
                   folder: Path,        # of its checkpoints
                   optim: Optim, seed: int,
-                 ) -> pd.DataFrame:    # the log; attrs["step seconds"], None if it went on from a checkpoint
+                 ) -> pd.DataFrame:    # the log; attrs["step seconds"], None if it went on; attrs["waiting"]
     "Train a network in place, from the last checkpoint if there is one; returns the log."
     about = {**loss.settings, **task.data_record(), "batch": task.plan.size.batch}
     fresh = not (folder/"checkpoint.safetensors").exists()
     begun = time.process_time()
     every = max(50, steps // task.checkpoints)
+    trained_as = {name: task.plan.settings[name] for name in TRAINED_AS}
     log = fit(task.turns(network, critic, loss, optim), batches, steps, folder=folder, save_every=every,
-              seed=seed, settings=about, desc=folder.name)
+              seed=seed, settings=about, desc=folder.name, workers=task.loaders,
+              watch=_held_out(task, network), **trained_as)
     log.attrs["step seconds"] = (time.process_time() - begun)/steps if fresh else None
     release_memory()
     return log
@@ -318,6 +333,9 @@ def run_unit(task: StudyTask, unit: Unit, invariants: Sequence[str]) -> Path:
     if unit.system == BASE: tensors |= _measure_tricks(task, network, made, first=unit.seed == 0)
     trained = {i: str(task.invariant(i).signature) for i in invariants if i not in SEEN}
     about["pull"] = log.attrs["pull"]
+    about["waiting"] = log.attrs["waiting"]
+    held_out = log[log["turn"] == "validation"]
+    if len(held_out): about["held_out"] = held_out[["step", "term", "value"]].to_numpy().tolist()
     return save_unit(path, tensors | kept, unit, len(made["test"]), log, task.signatures(), trained, **about)
 
 # %% ../../nbs/studies/020_tasks.ipynb #05c58486
