@@ -250,6 +250,11 @@ class Task:
     loss: Callable    # (network, batch) -> terms
     batches: Callable # number -> batch
     items: int        # in a batch
+    moved: Callable | None = None # (network on its device) -> turns; None: the network alone
+
+    def turns(self, model) -> list:
+        from invariant_metrics.training.loop import Turn
+        return self.moved(model) if self.moved else [Turn(model, self.loss)]
 
 
 def step_flops(kit: Kit, task: Task, precision: str) -> float: # floating-point operations of matrix products and convolutions
@@ -261,7 +266,7 @@ def step_flops(kit: Kit, task: Task, precision: str) -> float: # floating-point 
     batch = to_device(task.batches(0), kit.device)
     half = PRECISIONS[precision]
     with FlopCounterMode(display=False) as counter, torch.autocast(kit.device.type, half, enabled=half is not None):
-        total(weighted(task.loss(model, batch))).backward()
+        for turn in task.turns(model): total(weighted(turn.loss(turn.model, batch))).backward()
     return float(counter.get_total_flops())
 
 
@@ -282,7 +287,7 @@ def train(kit: Kit, task: Task, steps: int, warm: int, change: Callable = lambda
             yield batch
     kit.forget()
     model = change(task.make().to(kit.device))
-    with mock.patch.object(loop, "prepare_ahead", watched): loop.fit(loop.Turn(model, task.loss), task.batches, steps, **options)
+    with mock.patch.object(loop, "prepare_ahead", watched): loop.fit(task.turns(model), task.batches, steps, **options)
     kit.wait()
     taken = time.perf_counter() - clock["begun"]
     rate = (steps - warm)/taken
@@ -360,6 +365,105 @@ def captioner_task(kit: Kit, size: str, entries: int, batch: int, words: int) ->
                 text_batches({"features": features}, tokens, vocabulary, batch), batch)
 
 
+def some_invariants(kit: Kit, names: tuple[str, ...]) -> dict: # name -> (g, weight)
+    from invariant_metrics.invariants.invariant import get_invariant
+    return {name: (get_invariant(name, device=str(kit.device)), 0.1) for name in names}
+
+
+def ddcolor_task(kit: Kit, names: tuple[str, ...]) -> Task:
+    "DDColor with its critic and its losses; the perceptual one has random weights."
+    from invariant_metrics.color import split_lab
+    from invariant_metrics.models.colorizer import colorizers
+    from invariant_metrics.training import color_recipes
+    side, batch = kit.size((256, 16), (32, 2))
+    size = kit.size("full", "tiny")
+    perceptual = color_recipes.PerceptualDistance(size).to(kit.device)
+    with mock.patch.object(color_recipes, "perceptual_distance", lambda *given: perceptual): recipe = color_recipes.color_recipe("ddcolor", size)
+    rgb = pictures(4*batch, side)
+    def batches(i): # as a study makes them
+        L, ab = split_lab(rgb[torch.arange(i*batch, (i + 1)*batch) % len(rgb)])
+        return {"L": L, "ab": ab}
+    added = some_invariants(kit, names)
+    def turns(model):
+        critic = recipe.critic(0).to(kit.device)
+        return recipe.turns(model, critic, recipe.loss(critic, added))
+    return Task(lambda: colorizers["ddcolor"](seed=0, size=size), None, batches, batch, turns)
+
+
+def bisimcut_task(kit: Kit, names: tuple[str, ...]) -> Task:
+    from invariant_metrics.models.generators import translators
+    from invariant_metrics.training.text_recipes import translation_recipe
+    from invariant_metrics.training.text_training import text_batches
+    entries, batch, words = kit.size((10_000, 160, 25), (20, 4, 5))
+    size, vocabulary = kit.size("full", "tiny"), words_of(entries)
+    source, tokens = (some_texts(8*batch, words, entries, seed) for seed in (0, 1))
+    loss = translation_recipe("bisimcut", size).loss(vocabulary, some_invariants(kit, names))
+    return Task(lambda: translators["bisimcut"](vocabulary, vocabulary, size=size), loss, text_batches({"source": source}, tokens, vocabulary, batch), batch)
+
+
+def smallcap_task(kit: Kit, names: tuple[str, ...]) -> Task:
+    from invariant_metrics.models.generators import captioners
+    from invariant_metrics.training.caption_recipes import caption_recipe
+    from invariant_metrics.training.text_training import text_batches
+    entries, batch, words = kit.size((50_257, 64, 12), (20, 4, 5))
+    width, places, prompt = kit.size((768, 50, 60), (16, 4, 6))
+    size, vocabulary = kit.size("full", "tiny"), words_of(entries)
+    inputs = {"features": draws(4*batch, places, width), "prompt": some_texts(4*batch, prompt, entries, 2)}
+    loss = caption_recipe("smallcap", size).loss(vocabulary, some_invariants(kit, names))
+    return Task(lambda: captioners["smallcap"](width, vocabulary, size=size), loss,
+                text_batches(inputs, some_texts(4*batch, words, entries, 1), vocabulary, batch), batch)
+
+
+PUBLISHED = { # network -> its task with some invariants, and the two it may have
+    "DDColor": (ddcolor_task, ("segmentation", "depth")), "Bi-SimCut": (bisimcut_task, ("entities", "sentiment")),
+    "SmallCap": (smallcap_task, ("entities", "paraphrase"))}
+
+
+def published(kit: Kit) -> None:
+    "A step of published networks with none, one and both of their invariants; and of the plain one in each way."
+    steps, warm = kit.size((30, 10), (2, 1))
+    def in_layout(model): return model.to(memory_format=torch.channels_last)
+    ways = {"bfloat16": dict(precision="bf16"), "float32": dict(precision="fp32"), "float16": dict(precision="fp16"),
+            "bfloat16, averaged": dict(precision="bf16", ema=0.999),
+            "bfloat16, blocks computed twice": dict(precision="bf16", checkpointing=True)}
+    for name, (make, names) in PUBLISHED.items():
+        with kit.part(name):
+            task = make(kit, ())
+            flops = kit.size(step_flops, lambda *given: None)(kit, task, "fp32")
+            for way, options in kit.size(ways, {}).items(): tell_training(kit, f"{name}, {way}", task, steps, warm, flops, **options)
+            if name == "DDColor" and not kit.dry:
+                tell_training(kit, f"{name}, bfloat16, channels-last", task, steps, warm, flops, precision="bf16", change=in_layout)
+                tell_training(kit, f"{name}, bfloat16, no threads", task, steps, warm, flops, precision="bf16", workers=0)
+        for added in kit.size((names[:1], names), (names,)):
+            with kit.part(f"{name} with {' and '.join(added)}"):
+                task = make(kit, added)
+                tell_training(kit, f"{name}, bfloat16, with {' and '.join(added)}", task, steps, warm, step_flops(kit, task, "fp32"),
+                              precision="bf16", checkpointing=kit.dry)
+
+
+def aside(kit: Kit) -> None:
+    "Held-out pictures measured while a colorizer trains: never, between steps, and in a thread."
+    from invariant_metrics.training.beside import Watch
+    side, batch = kit.size((256, 32), (16, 2))
+    task = colorizer_task(kit, side, batch, kit.size(20, 4))
+    held_out = pictures(kit.size(256, 4), side, seed=1)
+    def measure(model):
+        from invariant_metrics.color import split_lab
+        L, ab = split_lab(held_out)
+        found = torch.cat([model(part.to(kit.device)).cpu() for part in L.split(32)])
+        return {"error": float((found - ab).abs().mean())}
+    steps, every = kit.size((80, 20), (4, 2))
+    logs = {}
+    for what, watch in {"no look at held-out data": None, "between steps": Watch(every, measure), "in a thread": Watch(every, measure, True)}.items():
+        with kit.part(what):
+            begun = time.perf_counter()
+            from invariant_metrics.training.loop import fit
+            logs[what] = log = fit(task.turns(task.make().to(kit.device)), task.batches, steps, precision="fp32", watch=watch)
+            kit.tell(what, **{"seconds": time.perf_counter() - begun, "share of waiting": log.attrs["waiting"]})
+    here, there = (logs[what].query("turn == 'validation'")["value"].to_numpy() for what in ("between steps", "in a thread"))
+    kit.tell("held-out numbers", **{"largest relative difference": float(np.abs(here/there - 1).max())})
+
+
 def full_size_tasks(kit: Kit) -> dict[str, Callable]: # name -> () -> Task
     side, batch = kit.size((256, 32), (16, 2))
     return {"colorizer of width 20": lambda: colorizer_task(kit, side, batch, kit.size(20, 4)),
@@ -400,7 +504,8 @@ def invariants(kit: Kit) -> None:
 def compiled(kit: Kit) -> None:
     "The same through torch.compile, the time of compiling aside."
     steps, warm = kit.size((60, 30), (4, 2))
-    for name, make in full_size_tasks(kit).items():
+    whole = {} if kit.dry else {name: partial(make, kit, ()) for name, (make, _) in PUBLISHED.items()}
+    for name, make in {**whole, **full_size_tasks(kit)}.items():
         with kit.part(name):
             task = make()
             flops = step_flops(kit, task, "fp32")
@@ -734,7 +839,7 @@ def study(kit: Kit) -> None:
 
 
 FINDINGS = { # name -> function, seconds at most; in this order
-    "card": (card, 60), "rates": (rates_found, 60), "tests": (tests, 120), "overflow": (overflow, 30), "same": (same, 75),
+    "card": (card, 60), "rates": (rates_found, 60), "published": (published, 120), "aside": (aside, 30), "tests": (tests, 120), "overflow": (overflow, 30), "same": (same, 75),
     "resume": (resume, 80), "looks": (looks, 75), "step": (step, 30), "stream": (stream, 60), "captions": (captions, 110),
     "training": (training, 100), "invariants": (invariants, 40), "encoders": (encoders, 45), "study": (study, 200),
     "compiled": (compiled, 180)}
@@ -786,6 +891,7 @@ def main() -> None:
     out = given.out.resolve()
     import invariant_metrics.metrics.frechet  # imported once, before the processes are forked; nothing here may touch the GPU
     import invariant_metrics.scoring.torch_metric
+    import invariant_metrics.training.color_recipes
     import invariant_metrics.training.distillation
     begun = time.monotonic()
     for name in names:

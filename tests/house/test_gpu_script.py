@@ -38,7 +38,7 @@ def test_every_finding_runs_and_a_second_run_adds_what_is_missing(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads((tmp_path/"gpu.json").read_text())
     assert not errors(found)
-    assert list(found["findings"]) == ["rates", "tests", "overflow", "same", "resume", "looks", "step", "stream", "captions", "training", "invariants",
+    assert list(found["findings"]) == ["rates", "published", "aside", "tests", "overflow", "same", "resume", "looks", "step", "stream", "captions", "training", "invariants",
                                        "encoders", "study", "compiled"]
     assert all(rows[-1]["what"] == "done" for rows in found["findings"].values())
     assert found["dry"] and found["about"]["name"] == "no card" and found["about"]["torch"]

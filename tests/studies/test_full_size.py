@@ -17,7 +17,7 @@ from invariant_metrics.training.augmented import KeptTargets, TargetCache
 from invariant_metrics.training.checkpoint import read_state
 from invariant_metrics.worlds.scenes import make_scenes
 
-TINY = StudySize(side=32, train=48, validation=8, test=10, pretrain=3, steps=4, batch=16, reps=5)
+TINY = StudySize(side=32, train=48, validation=6, test=10, pretrain=3, steps=4, batch=16, reps=5)
 
 
 def started(folder, **settings) -> tuple[dict, Colorization]:
@@ -36,6 +36,19 @@ def test_two_batches_of_8_are_one_of_16_and_blocks_computed_twice_are_the_plain_
     assert any(name.startswith("model/average/") for name in gathered)
 
 
+def test_what_is_measured_meanwhile_is_the_same_in_a_thread(tmp_path, one_thread):
+    logs = []
+    for background in (False, True):
+        task = Colorization(make_plan({"task": "colorization", "systems": ["depth"], "validate_every": 2}, TINY), tmp_path/str(background))
+        task.background, task.loaders = background, int(background)
+        pretrain_network(task, Start(0))
+        logs.append(pd.read_parquet(tmp_path/str(background)/"pretrained"/"s0"/"log.parquet"))
+    pd.testing.assert_frame_equal(*logs, check_exact=True)
+    held_out = logs[0][logs[0]["turn"] == "validation"]
+    assert held_out["step"].unique().tolist() == [1, 2] and {"psnr", "fd", "violation-depth"} <= set(held_out["term"])
+
+
+@pytest.mark.slow
 def test_a_study_says_its_waiting_and_what_it_measured_meanwhile(tmp_path, one_thread):
     settings = {"seeds": 1, "alphas": [1.0], "systems": ["segmentation"], "validate_every": 2, "ema": 0.9}
     here, aside = (train_systems(tmp_path/name, settings, size=TINY, workers=0, loaders=loaders, background=background)
@@ -95,14 +108,14 @@ def test_every_option_reaches_the_loop(tmp_path, monkeypatch, one_thread):
     (["colorization", "--parts", "probe", "--ema", "0.9"], "--ema has no effect without the training part"),
     (["colorization", "--validate-aside"], "--validate-aside has no effect without --validate-every"),
     (["colorization", "--ema", "1"], "--ema lies between 0 and 1"),
-    (["colorization", "--compile", "--model", "chromagan"], "--compile has no effect on chromagan"),
-    (["colorization", "--model", "chromagan", "--checkpointing"], "no blocks that can be computed twice")])
+    (["colorization", "--compile", "--model", "chromagan"], "--compile has no effect on chromagan")])
 def test_what_a_network_cannot_do_is_refused_before_any_work(words, says, tmp_path):
     done = cli("study", *words, "--out", "a", cwd=tmp_path)
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert done.returncode == 2 and len(errors) == 1 and says in errors[0] and not (tmp_path/"a").exists(), done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_says_the_share_of_waiting(tmp_path):
     done = cli("study", "colorization", "--parts", "training", "--scale", "quick", "--seeds", "1", "--systems", "depth", "--alphas", "1",
                "--side", "16", "--batch", "4", "--accumulate", "2", "--out", "a", "--workers", "1", "--format", "json", cwd=tmp_path)
