@@ -522,7 +522,7 @@ def looks(kit: Kit) -> None:
     for name, make in tasks.items():
         with kit.part(name):
             task = make()
-            for precision in ("fp32", "bf16"):
+            for precision in kit.size(("fp32", "bf16"), ("bf16",)):
                 for look in (1, 10):
                     for workers in (0, 2):
                         what = f"{name}, {precision}, a look every {look}, {workers} threads"
@@ -839,7 +839,7 @@ def study(kit: Kit) -> None:
 
 
 FINDINGS = { # name -> function, seconds at most; in this order
-    "card": (card, 60), "rates": (rates_found, 60), "published": (published, 120), "aside": (aside, 30), "tests": (tests, 120), "overflow": (overflow, 30), "same": (same, 75),
+    "card": (card, 60), "rates": (rates_found, 60), "published": (published, 150), "aside": (aside, 30), "tests": (tests, 120), "overflow": (overflow, 30), "same": (same, 75),
     "resume": (resume, 80), "looks": (looks, 75), "step": (step, 30), "stream": (stream, 60), "captions": (captions, 110),
     "training": (training, 100), "invariants": (invariants, 40), "encoders": (encoders, 45), "study": (study, 200),
     "compiled": (compiled, 180)}
