@@ -443,7 +443,7 @@ def published(kit: Kit) -> None:
 
 def aside(kit: Kit) -> None:
     "Held-out pictures measured while a colorizer trains: never, between steps, and in a thread."
-    from invariant_metrics.training.beside import Watch
+    from invariant_metrics.models.beside import Watch
     side, batch = kit.size((256, 32), (16, 2))
     task = colorizer_task(kit, side, batch, kit.size(20, 4))
     held_out = pictures(kit.size(256, 4), side, seed=1)

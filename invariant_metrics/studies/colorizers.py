@@ -47,7 +47,7 @@ from ..models.colorizer import Colorizer, colorizers, seeded
 from ..models.dense import inverse_depth
 from ..training.augmented import AugmentedLoss, KeptTargets, TargetCache, color_loss
 from ..training.batches import batch_indices
-from ..training.beside import computed_twice
+from ..models.beside import computed_twice
 from ..training.color_recipes import RECIPE_WEIGHTS, ColorRecipe, color_recipe, start_colorizer
 from ..training.dense_training import SIZES, WORLDS
 from ..training.loop import Optim, Turn

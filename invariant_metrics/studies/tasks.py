@@ -29,7 +29,7 @@ from .plan import (is_random, item_ranges, plan_study, read_unit, release_memory
                                           save_unit, start_of, unit_file)
 from ..training.augmented import fork
 from ..training.batches import to_device
-from ..training.beside import Watch
+from ..models.beside import Watch
 from ..training.checkpoint import load_weights
 from ..training.loop import Optim, Turn, fit, weighted
 

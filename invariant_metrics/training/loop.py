@@ -31,7 +31,7 @@ from ..files import digest
 from ..models.colorizer import seeded
 from ..runs import processes
 from .batches import page_locked, prepare_ahead, to_device
-from .beside import Watch, Watcher, WeightAverage, computed_twice, moves_itself
+from ..models.beside import Watch, Watcher, WeightAverage, computed_twice, moves_itself
 from .checkpoint import restore, save_state
 
 # %% ../../nbs/training/020_loop.ipynb #be17e4e5

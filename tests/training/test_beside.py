@@ -10,7 +10,7 @@ from invariant_metrics.models.colorizer import colorizers
 from invariant_metrics.models.generators import translators
 from invariant_metrics.models.text_networks import Vocabulary
 from invariant_metrics.training.augmented import AugmentedLoss, color_batches
-from invariant_metrics.training.beside import Watch, computed_twice
+from invariant_metrics.models.beside import Watch, computed_twice
 from invariant_metrics.training.checkpoint import load_weights, read_state
 from invariant_metrics.training.loop import Optim, Turn, fit
 from invariant_metrics.training.text_training import augmented_text, text_batches
