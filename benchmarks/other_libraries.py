@@ -6,7 +6,7 @@ Every name below that needs no download, and some that do, is built by `get_metr
 strength (192 pixels, for some need so many), or on 60 captions of scenes with five references each, of which metrics that take one get the
 first. Beside each stands the same number by the library's own call, written here without the adapter: the largest of the difference of
 the values on all items. `ratio` is the time of the adapter over that of the library's own calls for the same numbers of items (batches
-of eight where the library gives a number for each item, else calls of one), the median of five rounds in turn on eight items. `--probe` runs `probe images`
+of eight where the library gives a number for each item, else calls of one), the median of five rounds in turn, on eight pictures or all texts. `--probe` runs `probe images`
 at its quick scale with a few of the metrics, and then the library's own calls on the very batches that the probe showed them. Three minutes."""
 import argparse
 import contextlib
@@ -49,7 +49,7 @@ PYIQA = "psnr psnry ssim ssimc ms_ssim cw_ssim fsim vif gmsd nlpd vsi entropy pi
 NAMES = [*(f"torchmetrics:{n}" for n in (*PICTURES, *TEXTS)), *(f"piq:{n}" for n in PIQ), *(f"pyiqa:{n}" for n in PYIQA),
          "sacrebleu:bleu", "sacrebleu:chrf(word_order=2)", "sacrebleu:ter"]
 TOLD = ("takes", "range", "better", "key", "average", "references") # what the adapter is told, and no library
-PROBED = ("torchmetrics:StructuralSimilarityIndexMeasure", "torchmetrics:PeakSignalNoiseRatio", "piq:haarpsi", "pyiqa:gmsd")
+PROBED = ("torchmetrics:StructuralSimilarityIndexMeasure", "torchmetrics:SpatialCorrelationCoefficient", "piq:haarpsi", "pyiqa:gmsd")
 
 
 class Same(torch.nn.Module):
@@ -171,7 +171,7 @@ def row(name: str, data: dict) -> dict:
 
 def timed(metric, name: str, way: str, pred, target, sides: list) -> tuple:
     "The adapter and the library's own calls, for the same numbers."
-    if way != "set": pred, target, sides = pred[:8], target[:8], [side[:8] for side in sides]
+    if way != "set" and not isinstance(metric, TextMetric): sides = [side[:8] for side in sides]
     n = len(sides[0])
     if way == "set":
         own = own_object(name)
@@ -181,9 +181,8 @@ def timed(metric, name: str, way: str, pred, target, sides: list) -> tuple:
     def of_library():
         for i in range(0, n, step): own(*(side[i:i + step] for side in sides))
     if isinstance(metric, TextMetric):
-        starts = range(0, n, 8) if way in ("own", "each") else [0]
         size = 8 if way in ("own", "each") else n
-        return (lambda: [metric.phi(pred[i:i + size], target[i:i + size]) for i in starts]), of_library
+        return (lambda: [metric.phi(pred[i:i + size], target[i:i + size]) for i in range(0, n, size)]), of_library
     return (lambda: [metric.compare(*(side[i:i + 8] for side in sides)) for i in range(0, n, 8)]), of_library
 
 

@@ -9,6 +9,7 @@ __all__ = ['split_options', 'other_metric']
 import ast
 import importlib
 import inspect
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
+from hashlib import blake2b
 from importlib.metadata import version
 from itertools import zip_longest
 from typing import ClassVar
@@ -25,7 +27,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from ..core import InputError, Note, Signature, failed_call, few, is_tensor, torch_rng, unknown
+from ..core import (InputError, Note, Signature, check_type, failed_call, few, is_tensor,
+                                    torch_rng, unknown)
 from .metric import (LIBRARIES, Metric, PairedMetric, SetMetric, SingleMetric, TextMetric,
                                               encoder_rows, library_of, metrics, pixels, repeat_rows)
 
@@ -52,7 +55,8 @@ class _Theirs:
     @property
     def measures(self) -> str: # the first line that its docstring has
         lines = (inspect.getdoc(self.home) or "").strip().splitlines()
-        return f"{lines[0].strip() if lines else 'not said'} ({self.library}'s words)"
+        said = lines[0].replace("`_", "").replace("`", "").strip() if lines else "not said"
+        return f"{said} (the words of {self.library})"
 
 def _import(library: str):
     try: return importlib.import_module(library)
@@ -66,6 +70,9 @@ def _import(library: str):
 def _defaults(function, skip: int = 0) -> dict: # option -> default
     known = list(inspect.signature(function).parameters.values())[skip:]
     return {p.name: p.default for p in known if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+
+def _attributes(thing) -> dict: # what an object was built with, as far as it shows it
+    return {k: getattr(thing, k) for k in _defaults(type(thing).__init__, 1) if hasattr(thing, k)}
 
 def _looks_at_two(function, skip: int = 0) -> bool:
     known = list(inspect.signature(function).parameters.values())[skip:]
@@ -124,7 +131,7 @@ def _of_torchmetrics(thing, name: str) -> _Theirs:
         own = deepcopy(thing)
         span = getattr(own, "data_range", None)
         if sets: span = (0, 1) if getattr(own, "normalize", False) else (0, 255)
-        rebuilt = {k: getattr(own, k) for k in _defaults(kind.__init__, 1) if hasattr(own, k)}
+        rebuilt = _attributes(own)
         def again(device, **more): # to ask it for the numbers of items
             metric = kind(**{**rebuilt, **more}) if more else deepcopy(own)
             return partial(_run, metric.to(device), sets)
@@ -163,7 +170,7 @@ def _of_piq(thing, name: str) -> _Theirs:
                 better=None if title in ("TVLoss", "total_variation") else better)
     if is_object:
         own = deepcopy(thing)
-        return _Theirs(name, make=lambda device: own.to(device), options={}, built=True,
+        return _Theirs(name, make=lambda device: own.to(device), options=_attributes(own), built=True,
                        span=_as_span(getattr(own, "data_range", None)), **told)
     if skip: return _Theirs(name, make=lambda device, **own: kind(**own).to(device),
                             options=_defaults(kind), **told)
@@ -182,7 +189,8 @@ def _of_pyiqa(thing, name: str) -> _Theirs:
     values = tuple(map(float, documented.groups())) if documented else None
     told = dict(takes="pictures", compares=facts.get("metric_mode") == "FR", values=values,
                 better=not facts.get("lower_better", False))
-    if is_object: return _Theirs(name, type(thing), lambda device: deepcopy(thing).to(device), {}, built=True, **told)
+    if is_object: return _Theirs(name, type(thing), lambda device: deepcopy(thing).to(device), _attributes(thing), built=True,
+                                    **told)
     model = importlib.import_module("pyiqa.models.inference_model").InferenceModel
     def make(device, **own): return model(title, device=torch.device(device), **own)
     kind, classes = facts["metric_opts"]["type"], importlib.import_module("pyiqa.utils.registry").ARCH_REGISTRY
@@ -215,7 +223,7 @@ def _of_sacrebleu(thing, name: str) -> _Theirs:
     def make(device, **own):
         metric = thing(**own) if isinstance(thing, type) else thing
         return lambda pred, references: metric.corpus_score(pred, [*zip_longest(*references)]).score
-    options = _defaults(kind.__init__, 1) if isinstance(thing, type) else {}
+    options = _defaults(kind.__init__, 1) if isinstance(thing, type) else _attributes(thing)
     return _Theirs(name, kind, make, options, "texts", True, kind.__name__ != "TER", several=True,
                    built=not isinstance(thing, type))
 
@@ -257,6 +265,53 @@ def _of_object(thing) -> _Theirs:
             "sacrebleu": _of_sacrebleu}[library](thing, f"{library}:{title}")
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000020
+_REFERENCES = ("best", "mean", "first")
+
+@dataclass(frozen=True)
+class _Told:
+    "What the user says of a metric of another library; raises InputError on words that mean nothing."
+    takes: str | None = None       # pictures, texts, features
+    range: str | None = None       # of its inputs, e.g. 0-255
+    better: str | None = None      # higher, lower
+    key: str | int | None = None   # of several numbers that it returns
+    average: int = 1               # calls of a metric that draws at random
+    references: str | None = None  # of several, where it takes one: best, mean, first
+    infinite: float | None = None  # what counts where its number is infinite
+
+    def __post_init__(self):
+        for name, known in (("takes", ("pictures", "texts", "features")), ("better", ("higher", "lower")),
+                            ("references", _REFERENCES)):
+            value = getattr(self, name)
+            if value is not None and value not in known: raise unknown(f"choice of {name}", str(value), known)
+        if not isinstance(self.average, int) or not 1 <= self.average <= 1000:
+            raise InputError(f"average is a number of calls, 1 to 1000, not {self.average!r:.40}")
+        check_type("infinite", self.infinite, float | None)
+        self.span
+
+    @property
+    def span(self) -> tuple | None: # (low, high)
+        if self.range is None: return None
+        ends = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", str(self.range))
+        try: low, high = map(float, ends.groups())
+        except (AttributeError, ValueError) as error:
+            raise InputError(f"range is like 0-255 or -1-1, not {self.range!r:.40}") from error
+        if not low < high: raise InputError(f"range goes from low to high, not {self.range}")
+        return low, high
+
+def split_options(name: str) -> tuple[str, dict]: # "ssim(data_range=2)" -> "ssim", {"data_range": 2}
+    bare, _, inside = name.partition("(")
+    if not inside: return bare, {}
+    try:
+        call = ast.parse(f"f({inside}", mode="eval").body
+        if call.args or not isinstance(call, ast.Call): raise SyntaxError
+    except (SyntaxError, AttributeError) as error:
+        raise InputError(f"{name!r:.80} is not like NAME(option=value, option=value)") from error
+    def value(node):
+        try: return ast.literal_eval(node)
+        except ValueError: return ast.unparse(node).replace(" ", "") # a plain word, or 0-255
+    return bare.strip(), {k.arg: value(k.value) for k in call.keywords}
+
+# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000023
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]: # inside, torch and NumPy draw the same each time
     before = np.random.get_state()
@@ -278,23 +333,29 @@ def _chosen(found, key, name: str, n: int): # one entry of what was returned
     if settled[0] not in known: raise unknown(f"key of {name}", settled[0], known)
     return known[settled[0]]
 
-def _reader(call: Callable, name: str, key, average: int) -> Callable: # (*sides) -> array
-    def one(sides: Sequence) -> np.ndarray:
-        found = _chosen(call(*sides), key, name, len(sides[0]))
-        if is_tensor(found): found = found.item() if found.numel() == 1 else found.detach().cpu()
-        return np.asarray(found, float)
-    def read(*sides) -> np.ndarray:
+def _reader(call: Callable, name: str, told: _Told) -> Callable: # (*sides) -> a number or an array
+    def one(sides: Sequence) -> float | np.ndarray:
+        found = call(*sides)
+        if not isinstance(found, Tensor): found = _chosen(found, told.key, name, len(sides[0]))
+        if isinstance(found, Tensor): found = found.item() if found.numel() == 1 else found.detach().cpu()
+        if isinstance(found, float) and math.isfinite(found): return found # most calls are short
+        found = np.asarray(found, float)
+        if not np.isinf(found).any(): return found
+        if told.infinite is not None: return np.where(np.isinf(found), np.sign(found)*told.infinite, found)
+        raise InputError(f"{name} is infinite here, as on equal pictures; infinite=100 says what counts instead")
+    def read(*sides) -> float | np.ndarray:
         try:
-            if average == 1: return one(sides)
+            if told.average == 1: return one(sides)
             total = 0.0
-            for k in range(average):
+            for k in range(told.average):
                 with _seeded(k): total = total + one(sides)
-            return total/average
+            return total/told.average
         except InputError: raise
         except Exception as error: raise failed_call(name, error) from error
     return read
 
-def _item_numbers(found: np.ndarray, n: int, name: str) -> np.ndarray: # (n,); maps of items are averaged
+def _item_numbers(found, n: int, name: str) -> np.ndarray: # (n,); maps of items are averaged
+    found = np.asarray(found)
     if found.size == n: return found.reshape(n)
     if found.ndim > 1 and len(found) == n: return found.reshape(n, -1).mean(1)
     raise InputError(f"{name} returns an array of shape {found.shape} for {n} items, and no number of each")
@@ -303,10 +364,10 @@ def _one_by_one(read: Callable, sides: Sequence, name: str) -> np.ndarray: # (n,
     out = np.empty(len(sides[0]))
     for i in range(len(out)):
         found = read(*[side[i:i + 1] for side in sides])
-        out[i] = found if found.ndim == 0 else _item_numbers(found, 1, name)[0]
+        out[i] = found if isinstance(found, float) else _item_numbers(found, 1, name)[0]
     return out
 
-# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000023
+# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000026
 def _trial_sides(takes: str, sets: bool, several: bool, compares: bool, size: int) -> tuple:
     "Something small to ask a metric with: pictures of this size in 0 to 1, texts, or features."
     draw = torch_rng(0, "trial of a metric")
@@ -336,13 +397,13 @@ _TWICE = "gives another number at its second call"
 def _check_steady(read: Callable, sides: Sequence, name: str) -> np.ndarray: # its answer
     "Raises InputError if a metric changes what it is given, remembers its last call, or draws at random."
     before = _copies(sides)
-    with _seeded(0): first = read(*sides)
+    with _seeded(0): first = np.asarray(read(*sides))
     if not all(map(_equal, before, sides)):
         raise InputError(f"{name} changes what it is given, so its next number would be of something else; "
                          "give it copies in a metric of your own")
     answers = []
     for seed in (0, 1):
-        with _seeded(seed): answers.append(read(*sides))
+        with _seeded(seed): answers.append(np.asarray(read(*sides)))
     for again, why in zip(answers, ("it remembers the first one, and cannot be used",
                                     "average=K takes the mean of K calls")):
         if again.shape == first.shape and np.allclose(first, again, rtol=1e-6, atol=1e-9, equal_nan=True): continue
@@ -363,7 +424,7 @@ def _way(read: Callable, each: Callable | None, sides: Sequence, name: str) -> s
     if own is not None and close(own, alone) and mean: return "each"
     return "calls" if mean else "whole"
 
-# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000027
+# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000030
 class _OneForAll:
     "Rows hold each item's own number, then all that the one number of all items is computed from."
     has_influences: ClassVar[bool] = False
@@ -409,51 +470,6 @@ def _unpacked(rows: Tensor, sides: int) -> list[Tensor]:
     parts = rows[:, 2:].float().chunk(sides, 1)
     return [part.reshape(len(rows), -1, high, wide) if high else part for part in parts]
 
-# %% ../../nbs/metrics/300_other_libraries.ipynb #a3000030
-_REFERENCES = ("best", "mean", "first")
-
-@dataclass(frozen=True)
-class _Told:
-    "What the user says of a metric of another library; raises InputError on words that mean nothing."
-    takes: str | None = None       # pictures, texts, features
-    range: str | None = None       # of its inputs, e.g. 0-255
-    better: str | None = None      # higher, lower
-    key: str | int | None = None   # of several numbers that it returns
-    average: int = 1               # calls of a metric that draws at random
-    references: str | None = None  # of several, where it takes one: best, mean, first
-
-    def __post_init__(self):
-        for name, known in (("takes", ("pictures", "texts", "features")), ("better", ("higher", "lower")),
-                            ("references", _REFERENCES)):
-            value = getattr(self, name)
-            if value is not None and value not in known: raise unknown(f"choice of {name}", str(value), known)
-        if not isinstance(self.average, int) or not 1 <= self.average <= 1000:
-            raise InputError(f"average is a number of calls, 1 to 1000, not {self.average!r:.40}")
-        self.span
-
-    @property
-    def span(self) -> tuple | None: # (low, high)
-        if self.range is None: return None
-        ends = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", str(self.range))
-        try: low, high = map(float, ends.groups())
-        except (AttributeError, ValueError) as error:
-            raise InputError(f"range is like 0-255 or -1-1, not {self.range!r:.40}") from error
-        if not low < high: raise InputError(f"range goes from low to high, not {self.range}")
-        return low, high
-
-def split_options(name: str) -> tuple[str, dict]: # "ssim(data_range=2)" -> "ssim", {"data_range": 2}
-    bare, _, inside = name.partition("(")
-    if not inside: return bare, {}
-    try:
-        call = ast.parse(f"f({inside}", mode="eval").body
-        if call.args or not isinstance(call, ast.Call): raise SyntaxError
-    except (SyntaxError, AttributeError) as error:
-        raise InputError(f"{name!r:.80} is not like NAME(option=value, option=value)") from error
-    def value(node):
-        try: return ast.literal_eval(node)
-        except ValueError: return ast.unparse(node).replace(" ", "") # a plain word, or 0-255
-    return bare.strip(), {k.arg: value(k.value) for k in call.keywords}
-
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000033
 _EACH = {"reduction": "none", "return_sentence_level_score": True} # what libraries call a number for each item
 
@@ -468,7 +484,7 @@ def _each_reader(theirs: _Theirs, device: str, own: Mapping, told: _Told) -> Cal
     def last(*sides):
         found = call(*sides)
         return found[-1] if "return_sentence_level_score" in more and isinstance(found, tuple) else found
-    return _reader(last, theirs.name, told.key, told.average)
+    return _reader(last, theirs.name, told)
 
 def _scaled(span: tuple, whole: bool, x: Tensor) -> Tensor: # from [0, 1]
     low, high = span
@@ -521,33 +537,34 @@ def _of_pictures(theirs: _Theirs, way: str, numbers: Callable, read: Callable, s
     def whole(rows: Tensor): return read(*map(scale, _unpacked(rows[:, 2:], 1 + theirs.compares)))
     return (_WholePair if theirs.compares else _WholeSingle), dict(parts, whole=whole)
 
-class _Texts(list):
-    "Pairs of text and references that a metric was asked about, each once, by number."
-    def __init__(self): self.number = {}
+_ASKED: dict[int, tuple] = {} # digest -> text and references that a metric was asked about
 
-    def numbered(self, pairs: Sequence) -> Tensor: # (n, 1) float64
-        for pair in pairs:
-            if pair in self.number: continue
-            self.number[pair] = len(self)
-            self.append(pair)
-        return torch.tensor([[self.number[pair]] for pair in pairs], dtype=torch.float64)
+def _kept(pairs: Sequence[tuple]) -> Tensor: # (n, 1) float64: digests of 48 bits
+    digests = [int.from_bytes(blake2b(repr(pair).encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
+               for pair in pairs]
+    _ASKED.update(zip(digests, pairs))
+    return torch.tensor(digests, dtype=torch.float64)[:, None]
+
+def _given_back(digests: Tensor, name: str) -> list[tuple]:
+    try: return [_ASKED[int(digest)] for digest in digests.tolist()]
+    except KeyError as error:
+        raise InputError(f"{name} needs the texts again, which were read in another process; score them in one") from error
 
 def _of_texts(theirs: _Theirs, way: str, numbers: Callable, read: Callable, choice: str) -> tuple[type, dict]:
     "The class and parts of a metric of texts; choice: the reference where it takes one."
     def sides(pairs): # as the library takes them
         if not theirs.compares: return ([p for p, _ in pairs],)
         return [p for p, _ in pairs], [list(r) if theirs.several else r for _, r in pairs]
-    kept = _Texts()
     def phi(pred, target=None, source=None) -> Tensor:
         if theirs.several or not theirs.compares:
             pairs = [*zip(pred, target or [()]*len(pred))]
             values = numbers(*sides(pairs))
         else: pairs, values = _by_reference(pred, target, lambda pairs: numbers(*sides(pairs)), choice)
         values = torch.as_tensor(values, dtype=torch.float64)
-        return _with_content(values, kept.numbered(pairs)) if way == "whole" else values
+        return _with_content(values, _kept(pairs)) if way == "whole" else values
     parts = dict(phi=phi, compare=lambda values: values, compares=theirs.compares)
     if way != "whole": return TextMetric, parts
-    def whole(rows: Tensor): return read(*sides([kept[i] for i in rows[:, 2].long().tolist()]))
+    def whole(rows: Tensor): return read(*sides(_given_back(rows[:, 2], theirs.name)))
     return _WholeText, dict(parts, whole=whole)
 
 def _by_reference(pred, target, numbers: Callable, choice: str) -> tuple[list, np.ndarray]:
@@ -605,7 +622,7 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
         except InputError: raise
         except Exception as error: raise failed_call(theirs.name, error) from error
         each = None if theirs.sets else _each_reader(theirs, device, own, told)
-        return _reader(call, theirs.name, told.key, told.average), each
+        return _reader(call, theirs.name, told), each
     read, each = readers()
     scale = partial(_scaled, span, theirs.sets and span == (0, 255)) if takes == "pictures" else lambda x: x
     way = _tried(theirs, read, each, takes, scale)
@@ -628,12 +645,14 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
         by = choice if choice != "best" else "highest" if better else "lowest"
         cls, parts = _of_texts(theirs, way, numbers, read, by)
     else: cls, parts = _of_pictures(theirs, way, numbers, read, scale, seen)
+    plain = bool, int, float, str, tuple
+    shown = {k: v for k, v in theirs.options.items() if isinstance(v, plain)} if theirs.built else own
     one = takes == "texts" and theirs.compares and not theirs.several
     signature = Signature.of(metric=name, library=f"{theirs.library}-{version(theirs.library)}", items=way,
                              **features, range=None if takes != "pictures" or span == (0, 1) else
                              f"{span[0]:g}-{span[1]:g}", references=choice if one else None,
-                             average=None if told.average == 1 else told.average, key=told.key,
-                             **{k: v for k, v in own.items() if k not in features})
+                             average=None if told.average == 1 else told.average, key=told.key, infinite=told.infinite,
+                             **{k: v for k, v in shown.items() if k not in features})
     said = [_ONE_FOR_ALL] if way == "whole" else []
     if way == "alone": said.append(Note("there an item's number depends on the other items of the call; here "
                                         "each is called alone"))

@@ -182,7 +182,7 @@ def test_items_that_depend_on_each_other_are_called_alone():
     ("torchmetrics:SSIMM", "unknown metric of torchmetrics"), ("torchmetrics:text.BLEUScor", "did you mean BLEUScore"),
     ("torchmetrics:MeanSquaredError", "tell it: takes=pictures"), ("torchmetrics:MeanSquaredError(takes=boxes)", "unknown choice of takes"),
     ("torchmetrics:StructuralSimilarityIndexMeasure(window=3)", "unknown option of torchmetrics:Struc"), ("sacrebleu:bleu(=)", "not like NAME"),
-    ("torchmetrics:PeakSignalNoiseRatio(range=9)", "range is like 0-255"), ("torchmetrics:functional.image_gradients", "key=0")])
+    ("torchmetrics:PeakSignalNoiseRatio(infinite=yes)", "infinite is a number"), ("torchmetrics:PeakSignalNoiseRatio(range=9)", "range is like 0-255"), ("torchmetrics:functional.image_gradients", "key=0")])
 def test_names_and_options_that_mean_nothing(name, said):
     with pytest.raises(InputError, match=said): get_metric(name)
 
@@ -199,6 +199,13 @@ def test_options_in_a_name():
     assert low == pytest.approx(high, rel=1e-4) # the range goes to the library with the pictures
     assert value("torchmetrics:StructuralSimilarityIndexMeasure", data_range=2.0, range="0-2") == pytest.approx(
         value("torchmetrics:StructuralSimilarityIndexMeasure"), rel=1e-4)
+
+
+def test_infinite_numbers_are_told():
+    with pytest.raises(InputError, match="infinite=100"): value("torchmetrics:PeakSignalNoiseRatio", GUESS, GUESS)
+    metric = get_metric("torchmetrics:PeakSignalNoiseRatio(infinite=100)")
+    rows = extract([metric], torch.cat([GUESS[:1], TRUTH[1:2]]), TRUTH[:2])[metric.name]
+    assert metric.values(rows.pred)[1] == 100 and metric.statistic(rows) < 50 # twice the pixels, half the error: 3 dB more
 
 
 def test_text_metric_decorator():
