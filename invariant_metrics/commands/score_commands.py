@@ -495,9 +495,10 @@ def _list_metrics(find: str | None = None):
     whole = find is not None and ":" in find # the name of one that is no metric of this package
     if whole:
         from invariant_metrics.metrics.metric import metric_card, metrics
-        if not metric_card(metrics[find]): raise InputError(f"{find} has no card, so nothing says what it measures")
+        if not metric_card(metrics[find]): raise InputError(f"{find} has no card, so nothing says what it is")
+    found = [{"name": find, **metric_card(metrics[find])}] if whole else _every_card("metrics", present)
     cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)}
-             for card in ([{"name": find, **metric_card(metrics[find])}] if whole else _every_card("metrics", present))]
+             for card in found]
     def fits(card: dict) -> bool: return find.lower() in " ".join(map(str, card.values())).lower()
     if find: cards = [card for card in cards if fits(card)]
     if not cards:

@@ -435,8 +435,8 @@ class MetricRegistry(Registry):
         self.prefixes = {} # beginning of a name -> function of the rest and of options that returns a metric
 
     def add_prefix(self, prefix: str, factory: Callable) -> Callable:
-        """Let this factory build all names that begin with `prefix` and go on with `package.module:object`; or,
-        with the attribute `is_entry`, return the entry of the rest of a name: a factory with card and signature."""
+        """Let this factory build all names that begin with `prefix` and go on with `package.module:object`; with
+        the attribute `is_entry` it returns the entry of the rest of a name: a factory with a card."""
         self.prefixes[prefix] = factory
         return factory
 
@@ -651,7 +651,7 @@ def text_metric(name: str, higher_is_better: bool | None, *,
                 settings: Mapping = {}, # fixed choices that belong in the signature
                 **card: str,            # measures, range, weights, cite
                ) -> Callable:
-    "Registers a function (pred, references, source, **options) -> (N,) of texts; the last three as it names them."
+    "Registers a function (pred, references, source, **options) -> (N,) of texts, whichever of these it names."
     def wrap(function):
         taken = inspect.signature(function).parameters
         sides = [k for k in ("references", "source") if k in taken]

@@ -29,8 +29,9 @@ from torch.nn.functional import interpolate
 
 from ..core import (InputError, Note, Signature, check_type, failed_call, few, is_tensor,
                                     torch_rng, unknown)
-from .metric import (LIBRARIES, Metric, PairedMetric, SetMetric, SingleMetric, TextMetric,
-                                              encoder_rows, library_of, metrics, pixels, repeat_rows)
+from .metric import (LIBRARIES, Metric, PairedMetric, SetMetric, SingleMetric,
+                                              TextMetric, encoder_rows, library_of, metrics, pixels,
+                                              repeat_rows)
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000006
 @dataclass(frozen=True)
@@ -152,8 +153,8 @@ def _as_span(given) -> tuple | None: # of a data_range: its end, or both ends
     return (0.0, ends[0]) if len(ends) == 1 else tuple(ends)
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000012
-_PIQ_HIGHER = {"psnr", "ssim", "multi_scale_ssim", "information_weighted_ssim", "vif_p", "fsim", "vsi", "haarpsi",
-               "srsim", "dss", "CLIPIQA"}                   # an index of likeness or of quality
+_PIQ_HIGHER = {"psnr", "ssim", "multi_scale_ssim", "information_weighted_ssim", "vif_p", "fsim", "vsi",
+               "haarpsi", "srsim", "dss", "CLIPIQA"}                   # an index of likeness or of quality
 _PIQ_LOWER = {"gmsd", "multi_scale_gmsd", "mdsi", "brisque", "LPIPS", "DISTS", "PieAPP", "FID", "KID", "GS",
               "MSID", "IS"}                                 # a distance; IS is a difference of two scores
 
@@ -165,9 +166,9 @@ def _of_piq(thing, name: str) -> _Theirs:
     skip = int(isinstance(kind, type)) # self
     compares = _looks_at_two(called, skip)
     title = kind.__name__
-    better = True if title in _PIQ_HIGHER else False if title in _PIQ_LOWER or title.endswith("Loss") else None
+    lower = title in _PIQ_LOWER or title.endswith("Loss") and title != "TVLoss"
     told = dict(home=kind, takes="features" if sets else "pictures", compares=compares, sets=sets,
-                better=None if title in ("TVLoss", "total_variation") else better)
+                better=True if title in _PIQ_HIGHER else False if lower else None)
     if is_object:
         own = deepcopy(thing)
         return _Theirs(name, make=lambda device: own.to(device), options=_attributes(own), built=True,
@@ -189,12 +190,13 @@ def _of_pyiqa(thing, name: str) -> _Theirs:
     values = tuple(map(float, documented.groups())) if documented else None
     told = dict(takes="pictures", compares=facts.get("metric_mode") == "FR", values=values,
                 better=not facts.get("lower_better", False))
-    if is_object: return _Theirs(name, type(thing), lambda device: deepcopy(thing).to(device), _attributes(thing), built=True,
-                                    **told)
+    if is_object: return _Theirs(name, type(thing), lambda device: deepcopy(thing).to(device),
+                                 _attributes(thing), built=True, **told)
     model = importlib.import_module("pyiqa.models.inference_model").InferenceModel
     def make(device, **own): return model(title, device=torch.device(device), **own)
-    kind, classes = facts["metric_opts"]["type"], importlib.import_module("pyiqa.utils.registry").ARCH_REGISTRY
-    load = getattr(importlib.import_module("pyiqa.archs"), "_lazy_import_arch", None) # of versions that need it
+    kind = facts["metric_opts"]["type"]
+    classes = importlib.import_module("pyiqa.utils.registry").ARCH_REGISTRY
+    load = getattr(importlib.import_module("pyiqa.archs"), "_lazy_import_arch", None) # of some versions
     if kind not in classes and load: load(kind)
     home = classes.get(kind)
     return _Theirs(name, home, make, _defaults(home), **told)
@@ -342,7 +344,8 @@ def _reader(call: Callable, name: str, told: _Told) -> Callable: # (*sides) -> a
         found = np.asarray(found, float)
         if not np.isinf(found).any(): return found
         if told.infinite is not None: return np.where(np.isinf(found), np.sign(found)*told.infinite, found)
-        raise InputError(f"{name} is infinite here, as on equal pictures; infinite=100 says what counts instead")
+        raise InputError(f"{name} is infinite here, as on equal pictures; infinite=100 says what counts "
+                         "instead")
     def read(*sides) -> float | np.ndarray:
         try:
             if told.average == 1: return one(sides)
@@ -406,7 +409,8 @@ def _check_steady(read: Callable, sides: Sequence, name: str) -> np.ndarray: # i
         with _seeded(seed): answers.append(np.asarray(read(*sides)))
     for again, why in zip(answers, ("it remembers the first one, and cannot be used",
                                     "average=K takes the mean of K calls")):
-        if again.shape == first.shape and np.allclose(first, again, rtol=1e-6, atol=1e-9, equal_nan=True): continue
+        alike = again.shape == first.shape
+        if alike and np.allclose(first, again, rtol=1e-6, atol=1e-9, equal_nan=True): continue
         said = f"{first.mean():.4g} then {again.mean():.4g}"
         raise InputError(f"{name} {_TWICE}: {said}; {why}")
     return first
@@ -471,7 +475,7 @@ def _unpacked(rows: Tensor, sides: int) -> list[Tensor]:
     return [part.reshape(len(rows), -1, high, wide) if high else part for part in parts]
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000033
-_EACH = {"reduction": "none", "return_sentence_level_score": True} # what libraries call a number for each item
+_EACH = {"reduction": "none", "return_sentence_level_score": True} # a number for each item
 
 def _each_reader(theirs: _Theirs, device: str, own: Mapping, told: _Told) -> Callable | None:
     more = {k: v for k, v in _EACH.items() if k in theirs.options and k not in own}
@@ -505,12 +509,12 @@ def _range_note(theirs: _Theirs, values) -> tuple:
     low, high = theirs.values
     outside = int(((values < low - 1e-6) | (values > high + 1e-6)).sum())
     if not outside: return ()
-    return (Note(f"{outside} of {len(values)} values of {theirs.name} lie outside of {low:g} to {high:g}, the range "
-                 f"that {theirs.library} documents"),)
+    return (Note(f"{outside} of {len(values)} values of {theirs.name} lie outside of {low:g} to {high:g}, the "
+                 f"range that {theirs.library} documents"),)
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000036
-_ONE_FOR_ALL = Note("one number for all items, as the library computes it; an item's own number is its call of "
-                    "that item alone, and an interval takes a call for each replicate")
+_ONE_FOR_ALL = Note("one number for all items, as the library computes it; an item's own number is a call "
+                    "of that item alone, and an interval takes a call for each replicate")
 _NO_DIRECTION = "does not say which way is better; tell it: better=higher or better=lower"
 
 def _tried(theirs: _Theirs, read: Callable, each: Callable | None, takes: str, scale: Callable) -> str:
@@ -540,15 +544,16 @@ def _of_pictures(theirs: _Theirs, way: str, numbers: Callable, read: Callable, s
 _ASKED: dict[int, tuple] = {} # digest -> text and references that a metric was asked about
 
 def _kept(pairs: Sequence[tuple]) -> Tensor: # (n, 1) float64: digests of 48 bits
-    digests = [int.from_bytes(blake2b(repr(pair).encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")
-               for pair in pairs]
+    said = [repr(pair).encode("utf-8", "surrogatepass") for pair in pairs]
+    digests = [int.from_bytes(blake2b(x, digest_size=6).digest(), "big") for x in said]
     _ASKED.update(zip(digests, pairs))
     return torch.tensor(digests, dtype=torch.float64)[:, None]
 
 def _given_back(digests: Tensor, name: str) -> list[tuple]:
     try: return [_ASKED[int(digest)] for digest in digests.tolist()]
     except KeyError as error:
-        raise InputError(f"{name} needs the texts again, which were read in another process; score them in one") from error
+        raise InputError(f"{name} needs the texts again, which another process read; "
+                         "score them in one") from error
 
 def _of_texts(theirs: _Theirs, way: str, numbers: Callable, read: Callable, choice: str) -> tuple[type, dict]:
     "The class and parts of a metric of texts; choice: the reference where it takes one."
@@ -572,9 +577,9 @@ def _by_reference(pred, target, numbers: Callable, choice: str) -> tuple[list, n
     if choice == "first": target = [refs[:1] for refs in target]
     pairs = [(p, ref) for p, refs in zip(pred, target) for ref in refs]
     found = np.split(numbers(pairs), np.cumsum([len(refs) for refs in target])[:-1])
-    if choice == "mean": return [(p, refs[0]) for p, refs in zip(pred, target)], np.array([x.mean() for x in found])
-    at = [int((x if choice == "highest" else -x).argmax()) for x in found]
-    return ([(p, refs[i]) for p, refs, i in zip(pred, target, at)], np.array([x[i] for x, i in zip(found, at)]))
+    at = [0 if choice == "mean" else int((x if choice == "highest" else -x).argmax()) for x in found]
+    values = [x.mean() if choice == "mean" else x[i] for x, i in zip(found, at)]
+    return [(p, refs[i]) for p, refs, i in zip(pred, target, at)], np.array(values)
 
 def _of_sets(theirs: _Theirs, read: Callable, scale: Callable, of_pictures: bool, seen: Mapping,
              ) -> tuple[type, dict]:
@@ -600,8 +605,8 @@ def _card(theirs: _Theirs, told: _Told) -> dict:
     if not theirs.compares: sides.pop("target", None)
     kind = "set" if theirs.sets else "paired" if theirs.compares else "single"
     values = f"[{theirs.values[0]:g}, {theirs.values[1]:g}]" if theirs.values else "that of the library"
-    return dict(name=theirs.name, kind=kind, higher_is_better=_direction(theirs, told), measures=theirs.measures,
-                range=values, weights="the library's own",
+    return dict(name=theirs.name, kind=kind, higher_is_better=_direction(theirs, told),
+                measures=theirs.measures, range=values, weights="the library's own",
                 cite=f"{theirs.library} {version(theirs.library)}, {theirs.home.__module__}."
                      f"{theirs.home.__qualname__}", **sides)
 
@@ -611,11 +616,12 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
     device, encoder = given.get("device") or "cpu", given.get("encoder", "embedded")
     takes = told.takes or theirs.takes
     if takes is None:
-        raise InputError(f"{theirs.name} does not say what it looks at; tell it: takes=pictures, takes=texts or "
-                         "takes=features")
+        raise InputError(f"{theirs.name} does not say what it looks at; tell it: takes=pictures, takes=texts "
+                         "or takes=features")
     own = {k: v for k, v in given.items() if k not in (*known, *_ENCODER, "device")}
     for option in own:
-        if option not in theirs.options: raise unknown(f"option of {theirs.name}", option, [*theirs.options, *known])
+        if option in theirs.options: continue
+        raise unknown(f"option of {theirs.name}", option, [*theirs.options, *known])
     own, span = _settings(theirs, told, takes, own)
     def readers() -> tuple: # of the number, and of a number for each item
         try: call = theirs.make(device, **own)
@@ -640,7 +646,7 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
     if theirs.sets: cls, parts = _of_sets(theirs, read, scale, takes == "pictures", seen)
     elif takes == "texts":
         if choice == "mean" and way == "whole":
-            raise InputError(f"{theirs.name} is one number for all items, for which a reference must be chosen; "
+            raise InputError(f"{theirs.name} is one number for all items, for which a reference is chosen; "
                              "references=best or references=first")
         by = choice if choice != "best" else "highest" if better else "lowest"
         cls, parts = _of_texts(theirs, way, numbers, read, by)
@@ -651,7 +657,8 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
     signature = Signature.of(metric=name, library=f"{theirs.library}-{version(theirs.library)}", items=way,
                              **features, range=None if takes != "pictures" or span == (0, 1) else
                              f"{span[0]:g}-{span[1]:g}", references=choice if one else None,
-                             average=None if told.average == 1 else told.average, key=told.key, infinite=told.infinite,
+                             average=None if told.average == 1 else told.average, key=told.key,
+                             infinite=told.infinite,
                              **{k: v for k, v in shown.items() if k not in features})
     said = [_ONE_FOR_ALL] if way == "whole" else []
     if way == "alone": said.append(Note("there an item's number depends on the other items of the call; here "
@@ -667,8 +674,8 @@ def _adapted(theirs: _Theirs, given: Mapping, name: str) -> Metric: # given: all
 def other_metric(thing,      # an object, class or function of torchmetrics, piq, pyiqa, evaluate or sacrebleu
                  **options,  # of its own, and takes, range, better, key, average, references: see `_Told`
                 ) -> Metric:
-    """A metric of another library as one of this package; raises InputError where it gives no numbers that can
-    be trusted."""
+    """A metric of another library as one of this package; raises InputError where its numbers cannot be
+    trusted."""
     theirs = _of_object(thing)
     more = [k for k in options if k not in (*_Told.__dataclass_fields__, *_ENCODER, "device")]
     if theirs.built and more:
@@ -687,8 +694,8 @@ def _entry(library: str, rest: str) -> Callable: # options -> Metric
     of_features = (told.takes or theirs.takes) == "features"
     if of_features: known |= dict(encoder="embedded", layer=None, weights="embedded")
     else: build.weight_names = lambda name: ()
-    build.__signature__ = inspect.Signature([inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=None)
-                                             for k in known if k.isidentifier()])
+    build.__signature__ = inspect.Signature([inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY,
+                                                               default=None) for k in known])
     build.card = dict(_card(theirs, told), name=f"{library}:{rest}")
     return build
 

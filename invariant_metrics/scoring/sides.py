@@ -101,9 +101,9 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> "Tensor":
         return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
 # %% ../../nbs/scoring/00_sides.ipynb #71a4ed8a
-def listed_metrics(metrics, # a name, several with commas, a Metric or one of another library, or a list of these
+def listed_metrics(metrics, # a name, several with commas, a Metric, one of another library, or a list of these
                   ) -> list:
-    "Metrics as a list, those of other libraries adapted; raises InputError if one is neither a name nor a metric."
+    "Metrics as a list, those of other libraries adapted; raises InputError if one is no name and no metric."
     alone = isinstance(metrics, (str, Metric)) or library_of(metrics) or not isinstance(metrics, Iterable)
     if isinstance(metrics, (bytes, Mapping)):
         raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
