@@ -1,13 +1,13 @@
 """Which metrics of torchmetrics, piq, pyiqa and sacrebleu are taken as they are, and do they give the libraries' own numbers?
 
-Usage: python benchmarks/other_libraries.py [--only WORD]     (writes nbs/results/other_libraries.csv; needs pip install piq pyiqa)
+Usage: python benchmarks/other_libraries.py [--only WORD | --probe]     (writes nbs/results/other_libraries.csv; needs pip install piq pyiqa)
 
 Every name below that needs no download, and some that do, is built by `get_metric` and scored on 16 painted scenes with noise of different
 strength (192 pixels, for some need so many), or on 60 captions of scenes with five references each, of which metrics that take one get the
 first. Beside each stands the same number by the library's own call, written here without the adapter: the largest of the difference of
 the values on all items. `ratio` is the time of the adapter over that of the library's own calls for the same numbers of items (batches
-of eight where the library gives a number for each item, else calls of one), the median of five rounds in turn, on eight pictures or all texts. `--probe` runs `probe images`
-at its quick scale with a few of the metrics, and then the library's own calls on the very batches that the probe showed them. Three minutes."""
+of eight where the library gives a number for each item, else calls of one), the median of five rounds in turn, on eight pictures or all texts. `--probe` adds to the
+table, for a few, the same ratio within `probe images` at its quick scale, on the very batches that the probe shows. Three minutes each."""
 import argparse
 import contextlib
 import inspect
@@ -25,6 +25,7 @@ from invariant_metrics.core import InputError, torch_rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.metrics.metric import SetMetric, TextMetric, extract, get_metric
 from invariant_metrics.metrics.other_libraries import split_options
+from invariant_metrics.probes.own_images import image_probe
 from invariant_metrics.worlds.scene_captions import relation_captions, scenes_with_captions
 
 TABLE = Path(__file__).parent.parent/"nbs"/"results"/"other_libraries.csv"
@@ -188,7 +189,6 @@ def timed(metric, name: str, way: str, pred, target, sides: list) -> tuple:
 
 def probe_ratio(name: str) -> float:
     "Seconds inside the adapter during a quick probe of images, over those of the library's own calls on the same batches."
-    import invariant_metrics as im
     metric, shown, took = get_metric(name), [], []
     own = own_object(name, each=dict(metric.signature.items)["items"] == "each")
     alone = dict(metric.signature.items)["items"] not in ("own", "each")
@@ -200,23 +200,26 @@ def probe_ratio(name: str) -> float:
         for i in range(len(sides[0])) if alone else [slice(None)]: own(*(x[i:i + 1] if alone else x for x in sides))
         shown.append(time.process_time() - began)
         return found
-    im.probe("images", target=None, metrics=[replace(metric, compare=compare)], scale="quick")
+    image_probe("photos", metrics=[replace(metric, compare=compare)], scale="quick", progress=False)
     return sum(took)/sum(shown)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", help="names with this word in them; prints, and writes nothing")
-    parser.add_argument("--probe", action="store_true", help="measure the probe's ratios too")
+    parser.add_argument("--probe", action="store_true", help="measure the probe's ratios, for the table as stored")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    data, out = {"pictures": pictures(), "texts": texts()}, []
-    for name in [n for n in NAMES if not args.only or args.only in n]:
-        with contextlib.redirect_stderr(io.StringIO()): out.append(row(name, data))
-        print(*out[-1].values(), flush=True)
-    frame = pd.DataFrame(out)
-    if args.probe: frame["probe_ratio"] = [round(probe_ratio(n), 3) if n in PROBED else np.nan for n in frame["name"]]
-    if args.only: raise SystemExit(print(frame.to_string()))
-    with atomic_write(TABLE) as path: frame.to_csv(path, index=False, float_format="%.3g")
+    if args.probe:
+        frame = pd.read_csv(TABLE)
+        frame["probe_ratio"] = [round(probe_ratio(n), 3) if n in PROBED else np.nan for n in frame["name"]]
+    else:
+        data, out = {"pictures": pictures(), "texts": texts()}, []
+        for name in [n for n in NAMES if not args.only or args.only in n]:
+            with contextlib.redirect_stderr(io.StringIO()): out.append(row(name, data))
+            print(*out[-1].values(), flush=True)
+        frame = pd.DataFrame(out)
+    if not args.only:
+        with atomic_write(TABLE) as path: frame.to_csv(path, index=False, float_format="%.3g")
     print(frame.to_string())

@@ -419,6 +419,7 @@ def extract(
 def _homes() -> dict[str, str]: # name of a metric -> module of this room that registers it
     return json.loads((assets_folder()/"index"/"cards.json").read_text(encoding="utf-8"))["homes"]
 
+_OTHERS = "invariant_metrics.metrics.other_libraries" # imported when a metric of theirs is named
 LIBRARIES = ("evaluate", "piq", "pyiqa", "sacrebleu", "torchmetrics") # whose metrics are taken as they are
 
 def library_of(thing) -> str | None:
@@ -446,7 +447,7 @@ class MetricRegistry(Registry):
         if home and name not in self.entries: importlib.import_module(f"invariant_metrics.metrics.{home}")
         if ":" not in name or name in self.entries: return super().__getitem__(name)
         if name.partition(":")[0] not in LIBRARIES: self._open_room()
-        else: importlib.import_module("invariant_metrics.metrics.other_libraries")
+        else: importlib.import_module(_OTHERS)
         for prefix, factory in self.prefixes.items():
             if not name.startswith(prefix): continue
             if getattr(factory, "is_entry", False): return factory(name.removeprefix(prefix))
@@ -568,9 +569,7 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
     "The metric behind a name; raises InputError on unknown names and options, and on other objects."
     found = metrics[spec] if isinstance(spec, str) else spec
     if isinstance(found, Metric): return found
-    if library_of(found):
-        from invariant_metrics.metrics.other_libraries import other_metric
-        return other_metric(found, **options)
+    if library_of(found): return importlib.import_module(_OTHERS).other_metric(found, **options)
     factory = getattr(found, "metric", found)
     if not callable(factory):
         raise InputError(f"{spec!r:.80} is no metric; it must be a Metric, "

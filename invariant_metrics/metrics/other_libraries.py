@@ -519,17 +519,18 @@ _NO_DIRECTION = "does not say which way is better; tell it: better=higher or bet
 
 def _tried(theirs: _Theirs, read: Callable, each: Callable | None, takes: str, scale: Callable) -> str:
     "The way in which a metric gives numbers of items, by asking it on something small."
-    for size in (64, 192):
+    def at(size: int) -> str:
         sides = _trial_sides(takes, theirs.sets, theirs.several, theirs.compares, size)
         if takes == "pictures": sides = tuple(map(scale, sides))
-        try:
-            with warnings.catch_warnings(): # of the library, about small inputs
-                warnings.simplefilter("ignore")
-                if not theirs.sets: return _way(read, each, sides, theirs.name)
-                _check_steady(read, sides, theirs.name)
-                return "set"
-        except InputError as error: # some need larger pictures
-            if takes != "pictures" or size == 192 or _TWICE in str(error): raise
+        with warnings.catch_warnings(): # of the library, about small inputs
+            warnings.simplefilter("ignore")
+            if not theirs.sets: return _way(read, each, sides, theirs.name)
+            _check_steady(read, sides, theirs.name)
+            return "set"
+    try: return at(64)
+    except InputError as error: # some need larger pictures
+        if takes != "pictures" or _TWICE in str(error): raise
+    return at(192)
 
 def _of_pictures(theirs: _Theirs, way: str, numbers: Callable, read: Callable, scale: Callable, seen: Mapping,
                  ) -> tuple[type, dict]: # seen: phi and phi_key, of pictures or of their features
