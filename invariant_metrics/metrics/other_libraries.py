@@ -447,15 +447,15 @@ class _OfPictures(_OneForAll):
         sides = (pred, target) if self.compares else (pred,)
         return (None, None) if values is None else (_with_content(values, _packed(*sides)), None)
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _WholePair(_OfPictures, PairedMetric):
     whole: Callable | None = None # rows -> number
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _WholeSingle(_OfPictures, SingleMetric):
     whole: Callable | None = None
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _WholeText(_OneForAll, TextMetric):
     whole: Callable | None = None
 

@@ -246,6 +246,18 @@ def _jackknife_interval(metric: ItemMetric, rows: Rows, seed: int, clusters, con
     return _inside(normal_interval(found.corrected, found.se, confidence, found.method, found.df), metric,
                    [rows])
 
+def _with_values(metric: ItemMetric, sides: Sequence[Rows], clusters: Sequence | None,
+                 weights: np.ndarray | None) -> tuple: # the same of the items with a value; notes
+    there = np.all([np.isfinite(np.asarray(metric.values(rows.pred))) for rows in sides], axis=0)
+    lost = int((~there).sum())
+    if not lost: return sides, clusters, weights, ()
+    if lost == len(there): raise InputError(f"{metric.name}: no item has a value on all sides")
+    told = f"{lost} of {len(there)} items have no value and are left out"
+    def answered(x): return None if x is None else np.asarray(x)[there]
+    kept = [replace(rows, pred=rows.pred[np.flatnonzero(there)], deviation=answered(rows.deviation))
+            for rows in sides]
+    return kept, answered(clusters), answered(weights), (told,)
+
 def _item_score(metric: ItemMetric,
                sides: Sequence[Rows],             # of one system, or of two whose difference is asked for
                how: str | None,                   # from `_interval_method`
@@ -253,13 +265,15 @@ def _item_score(metric: ItemMetric,
                weights: np.ndarray | None = None, # (N,) base weights
               ) -> Score:                         # its notes say why there is no interval
     "A mean or a function of sums, or its difference between two systems, with values per item and interval."
+    per_item = np.subtract.reduce([np.asarray(metric.values(r.pred)) for r in sides])
+    missing = () # what is said of items without a value
+    if metric.may_miss: sides, clusters, weights, missing = _with_values(metric, sides, clusters, weights)
     rows = sides[0]
     paired = len(sides) == 2
     value = metric.statistic(rows, weights) - (metric.statistic(sides[1], weights) if paired else 0.0)
-    per_item = np.subtract.reduce([np.asarray(metric.values(r.pred)) for r in sides])
     signature = _signature(metric, len(rows), None, clusters, **({"difference": "paired"} if paired else {}))
     score = Score(value, None, len(rows), metric.higher_is_better, signature, per_item,
-                  notes=() if paired else rows.notes)
+                  notes=missing if paired else (*rows.notes, *missing))
     if rows.deviation is not None and not paired:
         score = replace(score, deviation=np.asarray(rows.deviation, float))
     if how in ("bootstrap", "jackknife"): _check_enough(metric, rows, clusters)
