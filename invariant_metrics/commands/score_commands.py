@@ -499,11 +499,17 @@ def _metric_row(card: dict) -> dict:
 
 # %% ../../nbs/commands/10_score_commands.ipynb #575b7865
 @command(app, "metrics", "", "invariant-metrics metrics caption", argument="find")
-def _list_metrics(find: str | None = None): # only metrics with this word in their name, inputs or description
+# only metrics with this word in their name, inputs or description; or one of another library, e.g. piq:ssim
+def _list_metrics(find: str | None = None):
     "List metrics: what each measures, its inputs, direction, range, weights (here or missing) and paper."
     present = _weights_present() | {"Java": shutil.which("java") is not None}
+    whole = find is not None and ":" in find # the name of one that is no metric of this package
+    if whole:
+        from invariant_metrics.metrics.metric import metric_card, metrics
+        if not metric_card(metrics[find]): raise InputError(f"{find} has no card, so nothing says what it is")
+    found = [{"name": find, **metric_card(metrics[find])}] if whole else _every_card("metrics", present)
     cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)}
-             for card in _every_card("metrics", present)]
+             for card in found]
     def fits(card: dict) -> bool: return find.lower() in " ".join(map(str, card.values())).lower()
     if find: cards = [card for card in cards if fits(card)]
     if not cards:
