@@ -46,14 +46,14 @@ def prose(notebook: str) -> str: # of nbs/tutorials
 
 
 def block_lines() -> list[str]: # of README and of the page of commands by task
-    text = (ROOT/"README.md").read_text(encoding="utf-8") + prose("70_by_task.ipynb")
+    text = (ROOT/"README.md").read_text(encoding="utf-8") + prose("070_by_task.ipynb")
     blocks = re.findall(r"```\s*sh\n(.*?)```", text, re.S)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
 
 
 def tutorial_lines() -> list[str]: # those of the first page for a user's own data
-    return re.findall(r"`(invariant-metrics [^`]+)`", prose("00_own_data.ipynb"))
+    return re.findall(r"`(invariant-metrics [^`]+)`", prose("000_own_data.ipynb"))
 
 
 def help_lines(command, path: str = "invariant-metrics") -> list[str]:
