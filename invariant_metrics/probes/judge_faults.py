@@ -76,7 +76,8 @@ def _scale(texts: np.ndarray) -> tuple[float, np.ndarray]: # (K, N) scores -> th
     if variance <= (1e-9*np.abs(texts[there]).max())**2: return 0.0, squares # all alike
     return variance**0.5, np.where(known, (squares - squares[known].mean())/(2*variance), 0.0)
 
-def _on_some(values: np.ndarray) -> np.ndarray: # (N,) NaN where missing -> influences on the mean, 0 where missing
+# (N,) NaN where missing -> influences on the mean, 0 where missing
+def _on_some(values: np.ndarray) -> np.ndarray:
     there = np.isfinite(values)
     n, m = len(values), int(there.sum())
     wider = student.ppf(0.975, m - 1)/student.ppf(0.975, n - 1)*np.sqrt(m/(m - 1)*(n - 1)/n)
@@ -138,7 +139,8 @@ _TOLD = {"wordy": "words in front that say nothing", "longer-of-two": "the longe
          "first-place": "the first place of two", "capitals": "capital letters throughout",
          "full-stop": "a full stop put there, or taken away", "quotation-marks": "quotation marks around it",
          "bullet": "a bullet before it", "bold": "bold, as markdown has it",
-         "references-turned": "the references in the opposite order", "no-text": "no text at all", ALTERNATIVE: "another right text",
+         "references-turned": "the references in the opposite order", "no-text": "no text at all",
+         ALTERNATIVE: "another right text",
          "copied-reference": "a reference, handed in as the text"}
 _CALLED = {"padded": "common-words-added"} # tricks that are named otherwise here
 
@@ -182,7 +184,8 @@ class _Layout:
     families: list[int] # of violations: those that are named, or not told by their words alone
 
     def group(self, change: str) -> tuple: # of `EditedTexts`
-        return next(((side, change, -1) for side in ("valid", "change") if (side, change, -1) in self.texts.groups), _OTHER)
+        known = [(side, change, -1) for side in ("valid", "change")]
+        return next((group for group in known if group in self.texts.groups), _OTHER)
 
     @property
     def own(self) -> list[tuple]: # groups of the user's own texts
@@ -199,8 +202,9 @@ class _Layout:
         return out
 
     def words_added(self, group: tuple) -> np.ndarray: # (N,) to the text that is edited, NaN where missing
-        pairs = zip(self.table(group), self.table(_BASE))
-        return np.array([np.nan if None in pair else len(pair[0].split()) - len(pair[1].split()) for pair in pairs])
+        def added(after: str | None, before: str | None) -> float:
+            return np.nan if None in (after, before) else len(after.split()) - len(before.split())
+        return np.array([*map(added, self.table(group), self.table(_BASE))])
 
 def _lay_out(own: OwnTexts, task: str, families: Sequence[str] | None, base: str, seed: int) -> _Layout:
     names = edits_of(task, "violation") if families is None else list(families)
@@ -240,7 +244,7 @@ def _verdicts_turn(first: np.ndarray, second: np.ndarray) -> np.ndarray: # 1 if 
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0023
 def _asked_again(metric: Metric, layout: _Layout, groups: Sequence[tuple], seen: Mapping, repeats: int,
-                ) -> tuple[dict, np.ndarray, int]: # group -> (N,) scores of the last repeat; (N,) variance; asked
+                ) -> tuple[dict, np.ndarray, int]: # group -> (N,) scores of the last; (N,) variance; asked
     sign = -1 if metric.higher_is_better is False else 1
     texts, last, variance = layout.texts, {}, []
     for group in groups:
@@ -253,7 +257,8 @@ def _asked_again(metric: Metric, layout: _Layout, groups: Sequence[tuple], seen:
             values.append(sign*metric.values(rows.pred).double().numpy())
         made = np.var(values, axis=0, ddof=1)
         told = None if rows.deviation is None else np.asarray(rows.deviation, float)
-        if told is not None: made = np.where(np.isfinite(told), told**2, made) # the judge counts its own repeats
+        # the judge counts its own repeats
+        if told is not None: made = np.where(np.isfinite(told), told**2, made)
         last[group], whole = (np.full(len(texts.cluster), np.nan) for _ in range(2))
         last[group][at], whole[at] = values[-1], made
         if group in layout.own: variance.append(whole)
@@ -281,13 +286,15 @@ def _score_layout(metric: Metric, layout: _Layout, repeats: int) -> _Answers:
         asked += more
     turned = None
     if metric.compares and any(len(r) > 1 for r in texts.references):
-        only = replace(texts, groups={_BASE: texts.groups[_BASE]}, references=[r[::-1] for r in texts.references])
+        back = [r[::-1] for r in texts.references]
+        only = replace(texts, groups={_BASE: texts.groups[_BASE]}, references=back)
         turned = -only.scored([metric]).item_scores(metric, [_BASE])[0] - base
         turned[[len(r) < 2 for r in texts.references]] = np.nan
         asked += len(texts.at(_BASE))
     silent = sum(int(np.isnan(known[g][texts.at(g)]).sum()) for g in texts.groups)
     def differences(of: Mapping) -> np.ndarray: # (P, N)
-        return np.stack([of[a] - of[b] for a, b in layout.right]) if of and layout.right else nothing[None][:0]
+        found = [of[a] - of[b] for a, b in layout.right] if of else []
+        return np.stack(found) if found else nothing[None][:0]
     none = np.zeros((0, len(base)))
     return _Answers({name: rounded_wins(d) for name, d in change.items()},
                     rounded_wins(np.stack(cost)) if cost else none, np.stack(beside) if beside else none,
@@ -295,7 +302,8 @@ def _score_layout(metric: Metric, layout: _Layout, repeats: int) -> _Answers:
                     np.stack(cost) if cost else none, turned, own, noise)
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0025
-_ByPair = dict[tuple, np.ndarray] # (group, group) -> (2, N) preference for the first group: named first, second
+# (group, group) -> (2, N) preference for the first group when it is named first, and second
+_ByPair = dict[tuple, np.ndarray]
 
 def _ask_layout(ask: Callable, layout: _Layout, pairs: Sequence[tuple[tuple, tuple]], name: str,
                ) -> tuple[_ByPair, np.ndarray, int]: # and all answers; different questions
@@ -315,8 +323,8 @@ def _ask_layout(ask: Callable, layout: _Layout, pairs: Sequence[tuple[tuple, tup
 
 def _compare_layout(ask: Callable, layout: _Layout, repeats: int, name: str) -> _Answers:
     if not layout.right:
-        raise InputError("a pairwise judge is asked about two right texts of an item, and there are none; give three "
-                         "references, or two --pred")
+        raise InputError("a pairwise judge is asked about two right texts of an item, and there are none; "
+                         "give three references, or two --pred")
     edits = [("edit", f, 0) for f in layout.families]
     pairs = [*layout.right, *((layout.group(c), _BASE) for c in layout.changes), *((_BASE, e) for e in edits)]
     if _OTHER in layout.texts.groups: pairs += [(_OTHER, _BASE), *((_OTHER, e) for e in edits)]
@@ -341,8 +349,8 @@ def _compare_layout(ask: Callable, layout: _Layout, repeats: int, name: str) -> 
     place = mean_where_known((right[:, 0] + 1 - right[:, 1])/2)
     turn = mean_where_known(_verdicts_turn(right[:, 0] - .5, right[:, 1] - .5))
     changes = {c: preferred(layout.group(c), _BASE) for c in layout.changes}
-    return _Answers(changes | {"longer-of-two": longer}, beyond(_BASE), beyond(_OTHER),
-                    right.mean(1) - .5, right[:, 0] - .5, again, asked, int(np.isnan(values).sum()), noise=noise, first=place,
+    return _Answers(changes | {"longer-of-two": longer}, beyond(_BASE), beyond(_OTHER), right.mean(1) - .5,
+                    right[:, 0] - .5, again, asked, int(np.isnan(values).sum()), noise=noise, first=place,
                     swapped=turn, answers=values)
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0027
@@ -353,7 +361,8 @@ def _row(fault: str, change: str, measure: str, found: _Measured, words: float =
     if measure == "effect" and np.isfinite(found.low): said = verdict(found.low, found.high)
     if measure == "wins" and found.n: said = verdict(found.low - .5, found.high - .5)
     if measure == "noticed": said = interval_verdict(found.low, found.high)
-    return {"fault": fault, "change": change, "measure": measure, **found._asdict(), "words": words, "verdict": said}
+    return {"fault": fault, "change": change, "measure": measure, **found._asdict(), "words": words,
+            "verdict": said}
 
 def _over_families(values: np.ndarray, # (F, N) NaN where missing
                   ) -> tuple[np.ndarray, float]: # (N,) what each item moves the mean of families; the mean
@@ -388,7 +397,8 @@ def _change_rows(found: _Answers, layout: _Layout) -> list[dict]:
         added = layout.words_added(layout.group(name)) # of a name that is no group: of the other right text
         if name == "longer-of-two": added = np.abs(added)
         words = float(added[np.isfinite(share)].mean())
-        if name in found.change: rows.append(_row(fault, name, "effect", _change(found.change[name], found.texts), words))
+        if name in found.change:
+            rows.append(_row(fault, name, "effect", _change(found.change[name], found.texts), words))
         rows.append(_row(fault, name, "wins", _share(share), words))
     order = ("length", "format", "alternatives", "repetition", "copying", "tricks")
     return sorted(rows, key=lambda row: order.index(row["fault"]))
@@ -412,8 +422,9 @@ def _answer_rows(found: _Answers, layout: _Layout) -> list[dict]: # position, re
         even = np.where(np.isfinite(found.once), found.once == 0, np.nan)
         rows.append(_row("ties", "pairs", "ties", _share(mean_where_known(even))))
     kinds, count = np.unique(np.round(values, 12), return_counts=True)
-    rows += [_row("ties", "commonest", "commonest", _Measured(*wilson(count.max()/len(values), len(values)), len(values))),
-             _row("ties", "values", "distinct", _Measured(len(kinds), np.nan, np.nan, len(values)))]
+    n = len(values)
+    rows += [_row("ties", "commonest", "commonest", _Measured(*wilson(count.max()/n, n), n)),
+             _row("ties", "values", "distinct", _Measured(len(kinds), np.nan, np.nan, n))]
     if found.noise is not None:
         rows.append(_row("noise", "repeats", "spread", _spread(found.noise, found.texts)))
         if len(found.again):
@@ -423,10 +434,12 @@ def _answer_rows(found: _Answers, layout: _Layout) -> list[dict]: # position, re
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0029
 _GAP = 0.1 # between systems, in SDs between texts
-_NOTHING = ("no-text", "commonest-words", "commonest-text", "typical-text") # texts that say nothing of their item
+# texts that say nothing of their item
+_NOTHING = ("no-text", "commonest-words", "commonest-text", "typical-text")
 
 def _plan(found: _Answers, name: str, systems: Sequence[str]) -> Power | str: # or why there is none
-    if not len(found.right): return "two texts of an item are needed for a plan: give two --pred or three references"
+    if not len(found.right):
+        return "two texts of an item are needed for a plan: give two --pred or three references"
     apart = found.right[0][np.isfinite(found.right[0])]
     gap = abs(float(apart.mean())) if len(apart) else 0.0
     if len(systems) < 2:
@@ -438,51 +451,72 @@ def _pick(table: pd.DataFrame, fault: str, change: str, measure: str) -> pd.Seri
     rows = table[(table["fault"] == fault) & (table["change"] == change) & (table["measure"] == measure)]
     return rows.iloc[0] if len(rows) else None
 
-def _percent(row: Mapping) -> str: return with_interval(row["value"], row["low"], row["high"], 0, " %", 100, False)
+def _percent(row: Mapping) -> str:
+    return with_interval(row["value"], row["low"], row["high"], 0, " %", 100, False)
 
-def _in_sds(row: Mapping) -> str: return with_interval(row["value"], row["low"], row["high"], 2, " SD")
+def _in_sds(row: Mapping, signed: bool = True) -> str:
+    return with_interval(row["value"], row["low"], row["high"], 2, " SD", signed=signed)
 
 def _why_not(table: pd.DataFrame) -> str: # "" if it may rank
     ties, noticed = _pick(table, "ties", "pairs", "ties"), _pick(table, "violations", "all", "noticed")
     if ties["value"] == 1: return "it says the same of all texts"
     if noticed is None: return "no kind of violation could be made often enough to see whether it notices any"
-    if noticed["verdict"] != "notices": return f"it notices {_percent(noticed)} of violations, and guessing would notice 50 %"
-    paid = table[table["change"].isin(_NOTHING) & (table["measure"] == "wins") & (table["verdict"] == "better")]
+    if noticed["verdict"] != "notices":
+        return f"it notices {_percent(noticed)} of violations, and guessing would notice 50 %"
+    wins = table[(table["measure"] == "wins") & (table["verdict"] == "better")]
+    paid = wins[wins["change"].isin(_NOTHING)]
     if not len(paid): return ""
     worst = paid.loc[paid["value"].idxmax()]
     return f"it prefers {_meaning(worst['change'])} to real texts in {_percent(worst)}"
 
-def _bias_clauses(table: pd.DataFrame, most: int = 3) -> list[str]: # the largest first
-    sized = []
-    place = _pick(table, "position", "first-place", "wins")
-    if place is not None and place["verdict"] != "not shown":
-        which = "first" if place["value"] > .5 else "second"
-        said = place if place["value"] > .5 else {"value": 1 - place["value"], "low": 1 - place["high"],
-                                                  "high": 1 - place["low"]}
-        sized.append((np.inf, f"it prefers the {which} of two in {_percent(said)}"))
-    scored = (table["measure"] == "effect").any()
-    free = table["fault"].isin(("length", "format", "alternatives")) | (table["fault"] == "repetition")
-    for _, row in table[free & (table["measure"] == ("effect" if scored else "wins"))].iterrows():
-        if row["verdict"] not in ("better", "worse") or row["fault"] == "repetition" and row["verdict"] == "worse": continue
-        if row["change"] == ALTERNATIVE: continue
-        how = f"by {_in_sds(row)}" if scored else f"winning {_percent(row)}"
-        likes = "likes" if row["verdict"] == "better" else "marks down"
-        sized.append((abs(row["value"] - (0 if scored else .5)), f"it {likes} {_meaning(row['change'])} ({how})"))
-    turned = _pick(table, "references", "references-turned", "spread")
-    if turned is not None and turned["low"] > 0: sized.append((turned["value"], f"the order of references moves it ({_in_sds(turned)})"))
-    noise = _pick(table, "noise", "repeats", "turned")
-    if noise is not None and noise["low"] > .01: sized.append((noise["value"], f"{_percent(noise)} of its verdicts turn when it is asked again"))
-    ties = _pick(table, "ties", "pairs", "ties")
-    if .05 < ties["low"] and ties["value"] < 1: sized.append((ties["value"], f"it ties {_percent(ties)} of different texts"))
-    return [clause for _, clause in sorted(sized, key=lambda one: -one[0])[:most]]
+class _Bias(NamedTuple):
+    clause: str
+    size: float    # in SDs, or from one half
+    of_form: bool  # it moves systems that write otherwise, and not the verdicts of each
 
-def _verdict_sentence(name: str, table: pd.DataFrame, plan: Power | str) -> tuple[bool, str]:
-    why = _why_not(table)
+def _biases(table: pd.DataFrame) -> list[_Bias]: # the place first, then the largest
+    scored, found = (table["measure"] == "effect").any(), []
+    zero = 0.0 if scored else 0.5
+    rows = table[table["fault"].isin(("length", "format", "alternatives", "repetition"))]
+    rows = rows[(rows["change"] != ALTERNATIVE) & (rows["measure"] == ("effect" if scored else "wins"))]
+    for row in rows.to_dict("records"):
+        better = row["verdict"] == "better"
+        if not better and (row["verdict"] != "worse" or row["fault"] == "repetition"): continue # rightly so
+        turned = {"value": -row["value"], "low": -row["high"], "high": -row["low"]}
+        how = f"by {_in_sds(row if better else turned, False)}" if scored else f"it wins {_percent(row)}"
+        clause = f"it {'likes' if better else 'marks down'} {_meaning(row['change'])} ({how})"
+        found.append(_Bias(clause, abs(row["value"] - zero), True))
+    turned = _pick(table, "references", "references-turned", "spread")
+    if turned is not None and turned["low"] > 0:
+        clause = f"the order of references moves it by {_in_sds(turned, False)}"
+        found.append(_Bias(clause, turned["value"], False))
+    noise, ties = _pick(table, "noise", "repeats", "turned"), _pick(table, "ties", "pairs", "ties")
+    if noise is not None and noise["low"] > .01:
+        clause = f"{_percent(noise)} of its verdicts turn when it is asked again"
+        found.append(_Bias(clause, noise["value"], False))
+    if .05 < ties["low"] and ties["value"] < 1:
+        found.append(_Bias(f"it ties {_percent(ties)} of different texts", ties["value"], False))
+    found.sort(key=lambda bias: -bias.size)
+    place = _pick(table, "position", "first-place", "wins")
+    if place is None or place["verdict"] == "not shown": return found
+    first = place["value"] > .5
+    other = {"value": 1 - place["value"], "low": 1 - place["high"], "high": 1 - place["low"]}
+    which = "first" if first else "second"
+    clause = f"it prefers the {which} of two in {_percent(place if first else other)}"
+    return [_Bias(clause, abs(place["value"] - .5), False), *found]
+
+def _verdict_sentence(name: str, table: pd.DataFrame, plan: Power | str, most: int = 3) -> tuple[bool, str]:
+    why, biases = _why_not(table), _biases(table)
     if not why and isinstance(plan, str): why = plan
-    but = join_names(_bias_clauses(table))
-    if why: return False, f"{name} should not rank systems: {why}" + (f"; and {but}." if but != "none" else ".")
-    said = f"{name} may rank systems, from {plan.n_needed:,} items"
-    return True, said + (f"; but {but}." if but != "none" else ".")
+    but = join_names(bias.clause for bias in biases[:most]) if biases else ""
+    if why: return False, f"{name} should not rank systems: {why}" + (f"; and {but}." if but else ".")
+    cost = _pick(table, "violations", "all", "effect")
+    size = _pick(table, "violations", "all", "noticed")["value"] - .5 if cost is None else -cost["value"]
+    alike = " that write alike" if any(bias.of_form and bias.size > size for bias in biases) else ""
+    said = f"{name} may rank systems{alike}, from {plan.n_needed:,} items" + (f"; but {but}" if but else "")
+    if not but or cost is None: return True, f"{said}."
+    costs = _in_sds({"value": size, "low": -cost["high"], "high": -cost["low"]}, False)
+    return True, f"{said}, where a violation costs {costs}."
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0031
 @dataclass(frozen=True, eq=False)
@@ -540,18 +574,19 @@ def faults_figure(found: JudgeFaults) -> Figure:
         ax.set_yticks(range(len(rows)), [f"{r.fault}: {r.change}" for r in rows.itertuples()])
         ax.invert_yaxis()
         ax.grid(True, axis="y", color=INK, alpha=.12, linewidth=.6)
-        if found.pairwise: ax.set(xlim=(0, 1), xlabel="share in which the changed text is preferred; dotted: a violation noticed")
-        else: ax.set_xlabel("change of the score, SDs between texts; dotted: a violation, on both sides")
+        shown = "share of wins of the changed text" if found.pairwise else "change, SDs between texts"
+        ax.set_xlabel(f"{shown}; dotted: a noticed violation, on both sides")
+        if found.pairwise: ax.set_xlim(0, 1)
         return figure
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0035
-_LIMITS = ("Intervals are over items of these texts; other texts may give other numbers. Many intervals are shown, and of "
-           "a hundred about five miss.",
-           "Violations are made by rule, one at a time, at their mildest. What real systems get wrong is mixed.",
-           "Two references of an item may differ in how much they say. That the longer of two wins may be a liking for "
-           "length or for content; words in front that say nothing tell the two apart.",
-           "The number of items is for a gap of the stated size between two systems that differ in nothing else that the "
-           "judge minds; a bias shifts the gap itself, and more items do not help against that.")
+_LIMITS = ("Intervals are over items of these texts; other texts may give other numbers. Many intervals are "
+           "shown, and of a hundred about five miss.",
+           "Violations are made by rule, one at a time, at their mildest. What systems get wrong is mixed.",
+           "Two references of an item may differ in how much they say. That the longer of two wins may be a "
+           "liking for length or for content; words in front that say nothing tell the two apart.",
+           "The number of items is for a gap of the stated size between two systems that differ in nothing "
+           "else that the judge minds; a bias shifts the gap itself, and more items do not help against it.")
 
 def _said_of(table: pd.DataFrame, scored: bool) -> list[tuple[str, str]]: # what, sentence
     measure, lines = "effect" if scored else "wins", []
@@ -561,30 +596,34 @@ def _said_of(table: pd.DataFrame, scored: bool) -> list[tuple[str, str]]: # what
         beside = _pick(table, "violations", "all, beside another right text", "noticed")
         more = "" if beside is None else f", {_percent(beside)} where another right text stands beside it"
         lines.append(("Violations", f"are noticed in {_percent(noticed)} one edit apart{more}."))
-    place, swapped = _pick(table, "position", "first-place", "wins"), _pick(table, "position", "first-place", "turned")
+    place, swapped = (_pick(table, "position", "first-place", measure) for measure in ("wins", "turned"))
     if place is not None:
-        lines.append(("Position", f"the first of two is preferred in {_percent(place)}; {_percent(swapped)} of verdicts "
-                      "turn with the order."))
+        lines.append(("Position", f"the first of two is preferred in {_percent(place)}; {_percent(swapped)} "
+                      "of verdicts turn with the order."))
     for fault, title in (("length", "Length"), ("format", "Format"), ("alternatives", "Right alternatives"),
                          ("repetition", "Said twice"), ("copying", "Copies"), ("tricks", "Tricks")):
         rows = table[(table["fault"] == fault) & (table["measure"] == measure) & table["value"].notna()]
         if len(rows):
-            lines.append((title, "; ".join(f"{_meaning(r['change'])}: {say(r)}" for _, r in rows.iterrows()) + "."))
+            said = [f"{_meaning(row['change'])}: {say(row)}" for row in rows.to_dict("records")]
+            lines.append((title, "; ".join(said) + "."))
     turned = _pick(table, "references", "references-turned", "spread")
-    if turned is not None: lines.append(("Order of references", f"moves a score by {_in_sds(turned)}."))
+    if turned is not None:
+        lines.append(("Order of references", f"moves a score by {_in_sds(turned, False)}."))
     ties, common = _pick(table, "ties", "pairs", "ties"), _pick(table, "ties", "commonest", "commonest")
     kinds = _pick(table, "ties", "values", "distinct")
     what = "pairs of different texts tie" if scored else "pairs of right texts tie"
-    lines.append(("Ties", f"{_percent(ties)} of {what}; {kinds['value']:.0f} different answers among {kinds['n']:,}, the "
-                  f"commonest {_percent(common)}."))
+    lines.append(("Ties", f"{_percent(ties)} of {what}; {kinds['value']:.0f} different answers among "
+                  f"{kinds['n']:,}, the commonest {_percent(common)}."))
     noise, again = _pick(table, "noise", "repeats", "spread"), _pick(table, "noise", "repeats", "turned")
     if noise is not None:
-        unit = _in_sds(noise) if scored else with_interval(*noise[["value", "low", "high"]], 2, signed=False)
+        ends = noise[["value", "low", "high"]]
+        unit = _in_sds(noise, False) if scored else with_interval(*ends, 2, signed=False)
         turns = "" if again is None else f"; {_percent(again)} of verdicts turn"
         lines.append(("Noise", f"asked again it moves by {unit}{turns}."))
     return lines
 
-def _wide(table: pd.DataFrame, kinds: Sequence[str], measures: Sequence[str]) -> pd.DataFrame: # a row for each change
+# a row for each change
+def _wide(table: pd.DataFrame, kinds: Sequence[str], measures: Sequence[str]) -> pd.DataFrame:
     rows = []
     part = table[table["fault"].isin(kinds) & table["measure"].isin(measures)]
     for (fault, change), own in part.groupby(["fault", "change"], sort=False):
@@ -593,8 +632,9 @@ def _wide(table: pd.DataFrame, kinds: Sequence[str], measures: Sequence[str]) ->
             one = own[own["measure"] == m]
             ends = one.iloc[0] if len(one) else dict.fromkeys(("value", "low", "high"), np.nan)
             row |= {m: ends["value"], f"{m}_low": ends["low"], f"{m}_high": ends["high"]}
-        rows.append(row | {"words added": own["words"].iloc[0], "n": own["n"].iloc[0], "verdict": own["verdict"].iloc[0]})
-    return pd.DataFrame(rows).dropna(axis=1, how="all") if rows else pd.DataFrame(rows)
+        first = own.iloc[0]
+        rows.append(row | {"words added": first["words"], "n": first["n"], "verdict": first["verdict"]})
+    return pd.DataFrame(rows).dropna(axis=1, how="all")
 
 def faults_report(found: JudgeFaults,
                   run: Mapping | None = None, # content of run.json
@@ -604,10 +644,10 @@ def faults_report(found: JudgeFaults,
     answers = _said_of(table, not found.pairwise)
     if found.plan is not None: answers.insert(0, ("Items", f"{found.plan.sentence} The gap is {found.gap}."))
     rest = table[table["measure"].isin(("spread", "turned", "ties", "commonest", "distinct"))]
-    tables = {"What must not matter, and what must not help": _wide(table, _SHOWN[:1] + _SHOWN[1:], ("effect", "wins")),
+    rest = rest.drop(columns=["words", "verdict"]).rename(columns={"low": "value_low", "high": "value_high"})
+    tables = {"What must not matter, and what must not help": _wide(table, _SHOWN, ("effect", "wins")),
               "Violations": _wide(table, ("violations",), ("noticed", "effect")),
-              "Order of references, ties and noise": rest[["fault", "change", "measure", "value", "low", "high", "n"]].rename(
-                  columns={"low": "value_low", "high": "value_high"})}
+              "Order of references, ties and noise": rest}
     blocks = edit_blocks(found.examples, "judge", {*_FORMATS, "wordy"}, "the text")
     return Report(f"{found.name}: a judge's own faults", found.sentence, answers,
                   {title: frame for title, frame in tables.items() if len(frame)},
@@ -622,7 +662,8 @@ def write_faults(found: JudgeFaults, folder: str | Path, settings: Mapping) -> P
     with clean_refusal(folder):
         run = open_run(folder, dict(settings), overwrite=True)
         page = faults_report(found, run | {"versions": versions()}).write(folder)
-        with atomic_write(folder/"faults.csv") as path: found.table.to_csv(path, index=False, float_format="%.5g")
+        with atomic_write(folder/"faults.csv") as path:
+            found.table.to_csv(path, index=False, float_format="%.5g")
         write_run(folder, run | {"status": "finished", "versions": versions()})
     return page
 
@@ -631,18 +672,24 @@ def _own_world(size: int, seed: int) -> dict[str, list[str]]: # id -> captions
     scenes = scenes_with_captions(size, seed=seed)
     return {f"{k:04d}": relation_captions(scenes, k) for k in range(size)}
 
-def _pair_judge(judge, task: str, source: bool, device, weights) -> tuple[Callable, str, str]: # name, signature
+# options: device, source, weights
+def _scoring_judge(judge, task: str, references: Sequence, **options) -> Metric:
+    metric, = text_metrics(task, [judge], references, **options)
+    if isinstance(metric, SetMetric):
+        raise InputError(f"{metric.name} judges sets of texts, and a judge's faults are those of single ones")
+    if metric.higher_is_better is None:
+        raise InputError(f"{metric.name} says of no direction that it is better, so it judges nothing")
+    return metric
+
+# who answers, a name, a signature
+def _pair_judge(judge, task: str, references: Sequence, **options) -> tuple[Callable, str, str]:
     if isinstance(judge, str) and ":" in judge and not judge.startswith(("cmd:", "answers:")):
         judge = import_object(judge)
     if callable(judge) and not isinstance(judge, Metric):
         name = getattr(judge, "__name__", type(judge).__name__).replace("_", "-")
         return judge, name, name
-    metric, = text_metrics(task, [judge], device=device, source=source, weights=weights)
-    if isinstance(metric, SetMetric): raise _of_sets(metric)
+    metric = _scoring_judge(judge, task, references, **options)
     return pairwise_judge(metric), metric.name, str(metric.signature)
-
-def _of_sets(metric: Metric) -> InputError:
-    return InputError(f"{metric.name} judges sets of texts, not single ones; a judge's faults are those of one text")
 
 def _example_texts(layout: _Layout) -> dict: # "judge/name" -> (k,) texts
     there = layout.texts.at(_BASE)[:2]
@@ -652,7 +699,8 @@ def _example_texts(layout: _Layout) -> dict: # "judge/name" -> (k,) texts
     names = {name: layout.group(name) for name in layout.changes}
     names |= {layout.texts.families[f]: ("edit", f, 0) for f in layout.families}
     first = np.array([layout.texts.references[i][0] for i in there])
-    return {"judge/reference": first, "judge/base": some(_BASE), **{f"judge/{n}": some(g) for n, g in names.items()}}
+    shown = {"reference": first, "base": some(_BASE), **{name: some(group) for name, group in names.items()}}
+    return {f"judge/{name}": texts for name, texts in shown.items()}
 
 @checked_arguments
 def judge_faults(
@@ -676,7 +724,8 @@ def judge_faults(
     or does not fit, and on data without two texts to compare."""
     if task not in EDIT_TASKS: raise unknown("task", task, EDIT_TASKS)
     if scale not in _SIZES: raise unknown("scale", scale, _SIZES)
-    if repeats < 1: raise InputError(f"repeats counts how often a text is asked about, at least 1, not {repeats}")
+    if repeats < 1:
+        raise InputError(f"repeats counts how often a text is asked about, at least 1, not {repeats}")
     if target is None and (pred or source is not None):
         raise InputError("texts are compared with references: give a target")
     if target is None and task != "captioning":
@@ -686,25 +735,27 @@ def judge_faults(
     systems = pred if isinstance(pred, Mapping) else system_names(pred)
     own = open_own_texts(target, systems or None, source, _SIZES[scale], seed, field=field, key=key)
     layout = _lay_out(own, task, families, base, seed)
+    references = layout.texts.references
+    options = dict(device=device, source=source is not None, weights=weights)
     if pairwise:
-        ask, name, signed = _pair_judge(judge, task, source is not None, device, weights)
+        ask, name, signed = _pair_judge(judge, task, references, **options)
         found = _compare_layout(ask, layout, repeats, name)
     else:
-        metric, = text_metrics(task, [judge], layout.texts.references, device, source is not None, weights)
-        if isinstance(metric, SetMetric): raise _of_sets(metric)
-        if metric.higher_is_better is None:
-            raise InputError(f"{metric.name} says of no direction that it is better, so it judges nothing")
+        metric = _scoring_judge(judge, task, references, **options)
         name, signed = metric.name, str(metric.signature)
         found = _score_layout(metric, layout, repeats)
-    table = pd.DataFrame([*_noticed_rows(found, layout), *_answer_rows(found, layout), *_change_rows(found, layout)],
-                         columns=FAULT_COLUMNS)
+    rows = [row for part in (_noticed_rows, _answer_rows, _change_rows) for row in part(found, layout)]
+    table = pd.DataFrame(rows, columns=FAULT_COLUMNS)
     plan = _plan(found, name, layout.systems)
     may, sentence = _verdict_sentence(name, table, plan)
-    notes = [f"{found.silent:,} of {found.asked:,} questions have no answer and are left out"] if found.silent else []
+    notes = []
+    if found.silent:
+        notes.append(f"{found.silent:,} of {found.asked:,} questions have no answer and are left out")
     if isinstance(plan, str): notes.append(f"no number of items is planned: {plan}")
-    gap = "that of " + " and ".join(layout.systems[:2]) if len(layout.systems) > 1 else "a tenth of an SD between texts"
-    signature = Signature.of(faults=name, judge=digest(signed), task=task, items=len(own.kept), repeats=repeats,
-                             pairwise=pairwise, seed=seed,
-                             texts=digest([layout.texts.groups[_BASE][1], list(map(list, layout.texts.references))]))
-    return JudgeFaults(name, pairwise, task, table, may, sentence, None if isinstance(plan, str) else plan, gap,
-                       found.asked, len(own.kept), tuple(notes), signature, _example_texts(layout))
+    gap = "a tenth of an SD between texts"
+    if len(layout.systems) > 1: gap = "that of " + " and ".join(layout.systems[:2])
+    read = digest([layout.texts.groups[_BASE][1], list(map(list, references))])
+    signature = Signature.of(faults=name, judge=digest(signed), task=task, items=len(own.kept), texts=read,
+                             repeats=repeats, pairwise=pairwise, seed=seed)
+    return JudgeFaults(name, pairwise, task, table, may, sentence, None if isinstance(plan, str) else plan,
+                       gap, found.asked, len(own.kept), tuple(notes), signature, _example_texts(layout))

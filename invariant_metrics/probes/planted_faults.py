@@ -52,9 +52,9 @@ def planted_pairs(
         worth = [[_opinion(seed, q[side]) + per_word*len(q[side].split()) for q in questions]
                  for side in ("first", "second")]
         return (np.sign(np.subtract(*worth)) + 1)/2
+    compare = by_opinion if metric is None else lambda asked: pairwise_judge(get_metric(metric))(asked).values
     def planted(questions: Sequence[Mapping]) -> Replies:
-        if metric is None: values = by_opinion(questions)
-        else: values = pairwise_judge(get_metric(metric) if isinstance(metric, str) else metric)(questions).values
+        values = compare(questions)
         by_place = [_uniform(seed, *sorted((q["first"], q["second"]))) < 2*position for q in questions]
         return Replies(np.where(by_place, 1.0, values), np.zeros(len(values), bool))
     return planted
