@@ -7,6 +7,7 @@ import argparse
 import gzip
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from invariant_metrics.core import rng
 from invariant_metrics.files import atomic_write
 from invariant_metrics.probes.judge_faults import _answer_rows, _change_rows, _compare_layout, _lay_out, _score_layout, judge_faults
-from invariant_metrics.probes.own_texts import open_own_texts
+from invariant_metrics.probes.own_texts import ALTERNATIVE, open_own_texts
 from invariant_metrics.probes.planted_faults import planted_pairs, planted_scores
 from invariant_metrics.stats import normal
 
@@ -26,7 +27,8 @@ PAIRWISE = (dict(position=0.0, per_word=0.05), dict(position=0.03), dict(positio
 WORDS = np.arange(5, 16) # in a text, each as likely
 LONGER = np.abs(np.subtract.outer(WORDS, WORDS)).ravel()
 LONGER = LONGER[LONGER > 0] # words between two texts of unequal length
-OPENING = 7 # words that say nothing
+CHANGES = ("wordy", "capitals") # that are made here; the first adds words that say nothing
+OPENING = 7 # of them
 
 
 def dataset(n: int, seed: int) -> dict: # id -> three texts
@@ -72,6 +74,8 @@ def planted_table(sets: int) -> pd.DataFrame:
             for n in SIZES:
                 if (n, seed) in there: continue
                 layout = _lay_out(open_own_texts(dataset(n, seed), size=n), "captioning", [], "auto", seed)
+                groups = {key: group for key, group in layout.texts.groups.items() if key[1] in (-1, ALTERNATIVE, *CHANGES)}
+                layout = replace(layout, texts=replace(layout.texts, groups=groups), changes=list(CHANGES))
                 done.append({"n": n, "seed": seed, "rows": measured(layout, seed)})
                 print(json.dumps(done[-1]), file=file, flush=True)
     table = pd.DataFrame([{"n": d["n"], **row} for d in done if d["seed"] < sets for row in d["rows"]])

@@ -80,7 +80,7 @@ def _probe_command(
          "invariant-metrics probe judge --judge invariant_metrics.probes.planted_faults:likes_first --pairwise",
          argument="task")
 def _probe_judge(
-    call, confidence,
+    call,
     # the judge: a metric of texts by name or as package.module:object; with --pairwise also a function from
     # questions to replies
     judge: str,
@@ -101,9 +101,8 @@ def _probe_judge(
         payload["page"] = write_faults(found, out, given)
         lines.append(f"page: {payload['page']}")
     shown = [{k: v for k, v in row.items() if k != "words"} for row in rows]
-    return Result("faults", payload, [ResultTable(shown, "what the judge does, beside what it notices", "",
-                                                  confidence)],
-                  lines, found.notes, ResultTable(rows, confidence=confidence))
+    table = ResultTable(shown, "what the judge does, beside what it notices")
+    return Result("faults", payload, [table], lines, found.notes, ResultTable(rows))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #1a664fe2
 @command(probe, "contested", "probes.contested:contested_pairs",

@@ -46,8 +46,9 @@ class _Measured(NamedTuple):
     high: float
     n: int # items
 
-def _student(value: float, moved: np.ndarray) -> tuple[float, float]: # moved: (n,) influences of the items
-    found = student_interval(value, value + moved - moved.mean(), skewed=True)
+# moved: (n,) influences of the items
+def _student(value: float, moved: np.ndarray, skewed: bool = False) -> tuple[float, float]:
+    found = student_interval(value, value + moved - moved.mean(), skewed=skewed)
     return float(found.low), float(found.high)
 
 def _share(values: np.ndarray) -> _Measured: # (N,) in [0, 1], NaN where missing
@@ -103,7 +104,7 @@ def _spread(squares: np.ndarray, # (N,) squared changes of each item, NaN where 
     moved = _on_some(squares)
     value = max(mean, 0.0)**0.5/sd
     if np.nanmin(squares) < 0: # beyond noise: the mean may be anything above 0
-        ends = np.sqrt(np.clip(_student(mean, moved), 0, None))/sd
+        ends = np.sqrt(np.clip(_student(mean, moved, skewed=True), 0, None))/sd
     else: ends = np.exp(_student(np.log(value), moved/(2*mean) - of_scale))
     return _Measured(value, *map(float, ends), m)
 
@@ -116,7 +117,7 @@ def _tied(texts: np.ndarray, # (n,) scores of different texts
     of_items = cluster_means(with_others, cluster)
     value, n = float(with_others.mean()), len(of_items)
     if value in (0, 1) or n < 3: return _Measured(*wilson(value, max(n//2, 1)), n)
-    low, high = _student(value, 2*of_items)
+    low, high = _student(value, 2*of_items, skewed=True)
     return _Measured(value, max(low, 0.0), min(high, 1.0), n)
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0016
@@ -375,9 +376,10 @@ def _noticed_rows(found: _Answers, layout: _Layout) -> list[dict]:
     for values, name in ((found.noticed, "all"), (found.beside, "all, beside another right text")):
         moved, value = _over_families(values)
         if not len(moved): continue
-        low, high = _student(value, moved)
+        low, high = _student(value, moved, skewed=True)
         n = int(np.isfinite(values).any(0).sum())
-        rows.append(_row("violations", name, "noticed", _Measured(value, max(low, 0), min(high, 1), n)))
+        whole = _share(values[0]) if len(values) == 1 else _Measured(value, max(low, 0.0), min(high, 1.0), n)
+        rows.append(_row("violations", name, "noticed", whole))
     kept = [f for f, values in enumerate(found.noticed) if np.isfinite(values).sum() >= LEAST_ITEMS]
     rows += [_row("violations", names[f], "noticed", _share(found.noticed[f])) for f in kept]
     if found.cost is None: return rows
