@@ -6,6 +6,7 @@
 __all__ = ['FAULT_COLUMNS', 'JudgeFaults', 'faults_figure', 'faults_report', 'write_faults', 'judge_faults']
 
 # %% ../../nbs/probes/140_judge_faults.ipynb #h4jf0004
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
@@ -17,7 +18,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ..core import InputError, Signature, checked_arguments, import_object, unknown
+from ..core import InputError, Signature, checked_arguments, unknown
 from ..data.text_sides import Choice
 from ..data.tricks import text_tricks, trick_meaning
 from ..edits.word_edits import EDIT_TASKS, word_edits
@@ -26,7 +27,7 @@ from ..experiments.contrast import verdict
 from ..experiments.report import Item, Report
 from ..files import atomic_write, digest
 from ..metrics.judge import ask_pairs, pair_questions, pairwise_judge
-from ..metrics.metric import Metric, SetMetric, extract
+from ..metrics.metric import Metric, SetMetric, extract, metrics
 from ..plots import HUES, INK, STYLE, join_names, with_interval
 from .own_texts import ALTERNATIVE, OwnTexts, edit_items, open_own_texts
 from .probe_report import edit_blocks
@@ -683,13 +684,17 @@ def _scoring_judge(judge, task: str, references: Sequence, **options) -> Metric:
         raise InputError(f"{metric.name} says of no direction that it is better, so it judges nothing")
     return metric
 
+def _answers_questions(found) -> bool: # a function of one thing, and neither a metric nor what makes one
+    if isinstance(found, (Metric, type)) or hasattr(found, "metric") or not callable(found): return False
+    given = inspect.signature(found).parameters.values()
+    return sum(p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD for p in given) == 1
+
 # who answers, a name, a signature
 def _pair_judge(judge, task: str, references: Sequence, **options) -> tuple[Callable, str, str]:
-    if isinstance(judge, str) and ":" in judge and not judge.startswith(("cmd:", "answers:")):
-        judge = import_object(judge)
-    if callable(judge) and not isinstance(judge, Metric):
-        name = getattr(judge, "__name__", type(judge).__name__).replace("_", "-")
-        return judge, name, name
+    found = metrics[judge] if isinstance(judge, str) else judge
+    if _answers_questions(found):
+        name = getattr(found, "__name__", type(found).__name__).replace("_", "-")
+        return found, name, name
     metric = _scoring_judge(judge, task, references, **options)
     return pairwise_judge(metric), metric.name, str(metric.signature)
 
