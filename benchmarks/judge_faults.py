@@ -107,7 +107,7 @@ def real_table() -> pd.DataFrame:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", choices=("planted", "real"))
-    parser.add_argument("--sets", type=int, default=500)
+    parser.add_argument("--sets", type=int, default=400)
     asked = parser.parse_args()
     if asked.only != "real":
         table = planted_table(asked.sets)
