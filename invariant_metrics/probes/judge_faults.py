@@ -25,13 +25,12 @@ from ..edits.word_edits import EDIT_TASKS, word_edits
 from ..edits.word_families import edits_of
 from ..experiments.contrast import verdict
 from ..experiments.report import Item, Report
-from ..files import atomic_write, digest
+from ..files import atomic_write, digest, systems_by_name
 from ..metrics.judge import ask_pairs, pair_questions, pairwise_judge
 from ..metrics.metric import Metric, SetMetric, extract, metrics
 from ..plots import HUES, INK, STYLE, join_names, with_interval
 from .own_texts import ALTERNATIVE, OwnTexts, edit_items, open_own_texts
 from .probe_report import edit_blocks
-from .run_probe import system_names
 from .tables import (LEAST_ITEMS, check_families, interval_verdict, is_told_by_words,
                                              mean_where_known, rounded_wins)
 from .worlds import EditedTexts, text_metrics
@@ -739,7 +738,7 @@ def judge_faults(
         raise InputError(f"there are no texts of {task} here: give a target; captions there are")
     check_families(families, edits_of(task, "violation"), "violation")
     if target is None: target = _own_world(_SIZES[scale], seed)
-    systems = pred if isinstance(pred, Mapping) else system_names(pred)
+    systems = pred if isinstance(pred, Mapping) else systems_by_name(pred)
     own = open_own_texts(target, systems or None, source, _SIZES[scale], seed, field=field, key=key)
     layout = _lay_out(own, task, families, base, seed)
     references = layout.texts.references
