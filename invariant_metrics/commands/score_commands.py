@@ -86,10 +86,11 @@ def _statistics_files(stats: list[Path]) -> list[Path]:
 def metric_names(words: list[str], # of a command line, each a list with commas
                 ) -> list[str]:
     "Names of metrics; raises InputError on a file or folder, which belongs to an option."
-    files = [w for w in words if Path(w).is_file()]
-    folders = [w for w in words if Path(w).is_dir()]
+    plain = [w for w in words if "cmd:" not in w]
+    files = [w for w in plain if Path(w).is_file()]
+    folders = [w for w in plain if Path(w).is_dir()]
     endings = (*_STATS_FILES, ".txt", ".json", ".jsonl", ".gz")
-    missing = [w for w in words if Path(w).suffix in endings and w not in files]
+    missing = [w for w in plain if Path(w).suffix in endings and w not in files]
     if missing: raise InputError(f"no file {missing[0]}")
     if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
     if folders:
@@ -256,13 +257,15 @@ def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded e
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item scores.csv",
-         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
+         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks",
+         'invariant-metrics score rouge-l "cmd:python judge.py" --pred hyp.txt --target ref0.txt ref1.txt',
+         argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
              "frame max_pixels match intersect clusters tricks cache batch"})
 def _score_command(
     call, confidence,
-    names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
+    names: list[str] = (),         # names with commas, see `invariant-metrics metrics`, or "cmd:PROGRAM"
     metrics: Sequence[str] = (),
     pred: list[Path] = (),
     # the reference, of the same kinds; several text files, or JSON, if an item has several references; items

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import (InputError, Note, Signature, check_source, few, is_tensor,
-                                    lazy_import, progress)
+                                    lazy_import, name_parts, progress)
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items, matching,
                                           sources_of)
 from ..data.matching import match_hint, match_names
@@ -110,7 +110,7 @@ def listed_metrics(metrics, # a name, several with commas, a Metric, or a list o
         raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
     out = []
     for spec in [metrics] if alone else metrics:
-        if isinstance(spec, str): out += [part.strip() for part in spec.split(",")]
+        if isinstance(spec, str): out += name_parts(spec)
         elif isinstance(spec, Metric) or callable(spec): out.append(spec)
         else: raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {spec!r:.60}")
     if not out or "" in out:
