@@ -155,8 +155,9 @@ def test_a_judge_that_is_asked_answers_pairs_itself():
 def test_a_judge_by_command_is_asked_about_pairs(tmp_path):
     program = tmp_path/"longer.py"
     program.write_text("import json, sys\nfor line in sys.stdin:\n    q = json.loads(line)\n"
-                       "    said = float(len(q['first']) > len(q['second'])) if 'first' in q else None\n" # none to the trial question
-                       "    print(json.dumps({'id': q['id'], 'score': said}), flush=True)\n")
+                       "    pair = 'first' in q\n" # the trial question has none
+                       "    said = {'score': float(len(q['first']) > len(q['second']))} if pair else {'refused': 'no pair'}\n"
+                       "    print(json.dumps({'id': q['id'], **said}), flush=True)\n")
     found = judge_faults(f"cmd:python {program}", CAPTIONS, pairwise=True, scale="quick", families=[], repeats=1)
     assert found.name == "longer" and found.row("wordy", "wins")["value"] == 1 and found.row("no-text", "wins")["value"] == 0
     assert found.row("first-place", "wins")["value"] <= .5 # of equally long ones it says the second
