@@ -118,7 +118,7 @@ class _Batch:
         for name in self.places:
             left -= 1
             question = self.questions[name]
-            if not isinstance(question["prediction"], str): question = self._files(name, question)
+            if not isinstance(question.get("prediction", ""), str): question = self._files(name, question)
             lines.append(json.dumps({"id": name, "left": left, **question}))
         return "\n".join([*lines, ""])
 

@@ -24,6 +24,7 @@ from invariant_metrics.scoring.score import ScoreOptions
 COMMANDS = {
     "score": ("score", set()), "probe": ("probe metrics", {"progress"}), "agree": ("agree people", set()), "study": ("study", set()), "power": ("power", {"alpha"}),
     "styles": ("styles rank", set()), "advise": ("advise", {"progress"}), "probe_encoder": ("probe encoder", {"encoder"}), # the command's `name`
+    "judge_faults": ("probe judge", set()),
     "lclip.study": ("lclip study", set()), "lclip.supervise": ("lclip supervise", {"reps", "references"}), # --with-references
     "imagine.study": ("imagine study", set()), "imagine.draw": ("imagine draw", set()),
 }
