@@ -376,8 +376,8 @@ def _noticed_rows(found: _Answers, layout: _Layout) -> list[dict]:
     for values, name in ((found.noticed, "all"), (found.beside, "all, beside another right text")):
         moved, value = _over_families(values)
         if not len(moved): continue
-        low, high = _student(value, moved, skewed=True)
         n = int(np.isfinite(values).any(0).sum())
+        low, high = wilson(value, n)[1:] if value in (0, 1) else _student(value, moved, skewed=True)
         whole = _share(values[0]) if len(values) == 1 else _Measured(value, max(low, 0.0), min(high, 1.0), n)
         rows.append(_row("violations", name, "noticed", whole))
     kept = [f for f, values in enumerate(found.noticed) if np.isfinite(values).sum() >= LEAST_ITEMS]
