@@ -7,6 +7,7 @@ __all__ = ['file_pilots', 'plan_pilots', 'plan_systems', 'power_figure']
 
 # %% ../../nbs/scoring/40_pilots.ipynb #f5e1fbc1
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -35,6 +36,13 @@ def _read_values(path) -> pd.DataFrame:
     if lost:
         raise InputError(f"{path} is no file of `score --per-item`: no column {', '.join(lost)}")
     return frame
+
+def _with_values(x: np.ndarray, y: np.ndarray, paired: bool) -> tuple: # NaN: a judge did not answer
+    there = [~np.isnan(x), ~np.isnan(y)]
+    if paired: there = [there[0] & there[1]]*2
+    lost = len(x) + len(y) - sum(map(np.sum, there))
+    notes = (f"{lost//(1 + paired)} of {(len(x) + len(y))//(1 + paired)} items have no value and are left out",) if lost else ()
+    return x[there[0]], y[there[1]], notes
 
 def _match_names(metric: str, a: pd.Series, b: pd.Series) -> tuple[np.ndarray, np.ndarray]: # values by name
     for side in (a, b):
@@ -71,7 +79,8 @@ def file_pilots(first: str | Path,          # parquet of `score --per-item`
     for m in metrics or both:
         x, y = (side[side["metric"] == m].set_index("name")["value"] for side in (a, b))
         if paired: x, y = _match_names(m, x, y)
-        out.append(mean_pilot(np.asarray(x), np.asarray(y), statistic=m, paired=paired))
+        x, y, notes = _with_values(np.asarray(x, float), np.asarray(y, float), paired)
+        out.append(replace(mean_pilot(x, y, statistic=m, paired=paired), notes=notes))
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #cf9537f5
