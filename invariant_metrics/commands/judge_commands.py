@@ -613,8 +613,9 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]:
     for axis, part in found.table.groupby("axis", sort=False):
         rows = []
         for family, own in part.groupby("family", sort=False):
-            cells = {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]"
-                     for row in own.itertuples()}
+            cells = dict.fromkeys(part["metric"].unique(), "") # a judge may have said nothing about a family
+            cells |= {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]"
+                      for row in own.itertuples()}
             rows.append({"family": family, **cells})
         best = f"; for the mix: {found.best[axis]}" if axis in found.best else ""
         title = (f"{axis}: in how many of 100 comparisons B is seen to be worse "
