@@ -23,6 +23,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, MappingView, Sequence, Set
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache, wraps
 from importlib.metadata import PackageNotFoundError, entry_points, version
@@ -62,8 +63,9 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
            ) -> InputError:        # to be raised by the caller
     "The error for a name that does not exist, with the closest ones that do."
     known = sorted(map(str, known))
-    near = difflib.get_close_matches(name[:100], known, n=3, cutoff=0.6) if isinstance(name, str) else []
-    if near: offer = [f"did you mean {', '.join(near)}?"]
+    small = {one.lower(): one for one in known}
+    near = difflib.get_close_matches(str(name)[:100].lower(), small, n=3, cutoff=0.6)
+    if near: offer = [f"did you mean {', '.join(small[one] for one in near)}?"]
     else: offer = [] if listing else [f"known: {few(known, 20) or 'none'}"]
     if listing: offer.append(f"for all of them: {listing}")
     return InputError(f"unknown {kind} {name!r:.80}; {' '.join(offer)}")
@@ -368,25 +370,32 @@ def spans(first, # array (n,) where each list begins
     return np.repeat(first - before, many) + np.arange(many.sum())
 
 # %% ../nbs/00_core.ipynb #97855fc6
-def _is_quiet() -> bool: return os.environ.get("INVARIANT_METRICS_QUIET", "0") not in ("", "0")
+_silent = ContextVar("silent", default=False) # inside a call with progress=False
+
+def _is_quiet() -> bool: return _silent.get() or os.environ.get("INVARIANT_METRICS_QUIET", "0") not in ("", "0")
 
 def announce(text: str) -> None:
     "Print on standard error what is being done now, unless progress is silenced."
     if not _is_quiet(): print(text, file=sys.stderr, flush=True)
 
 # %% ../nbs/00_core.ipynb #598fa1f6
+def _in_jupyter() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return getattr(shell, "kernel", None) is not None
+
 def progress(items: Iterable | None = None, # what to iterate over, or None for a bar moved by hand
              desc: str = "",                # what is being done
              total: int | None = None,      # how many steps, where `items` does not say it
              **options,                     # passed to tqdm; disable=True shows nothing
             ):                              # iterate over it, or call its `update(n)`
-    """Progress on standard error, nothing for work under half a second: a bar on a terminal, else a line
-    every 10 %, five seconds apart at least."""
-    from tqdm import tqdm
+    """Progress on standard error, nothing for work under half a second: a bar on a terminal and in Jupyter,
+    else a line every 10 %, five seconds apart at least."""
+    if _in_jupyter(): from tqdm.auto import tqdm
+    else: from tqdm import tqdm
     options = {"delay": 0.5, "dynamic_ncols": True, **options}
     if total is None and hasattr(items, "__len__"): total = len(items)
     if _is_quiet() or options.get("disable"): options["disable"] = True
-    elif not sys.stderr.isatty(): return _progress_lines(tqdm, items, desc, total, options)
+    elif not sys.stderr.isatty() and not _in_jupyter(): return _progress_lines(tqdm, items, desc, total, options)
     return tqdm(items, desc=desc, total=total, **options)
 
 def _progress_lines(tqdm, items, desc: str, total: int | None, options: dict):
@@ -525,7 +534,7 @@ def checked_options(what: str,        # for messages, e.g. "metric psnr"
 # %% ../nbs/00_core.ipynb #941afc78
 def checked_arguments(function: Callable) -> Callable:
     """The same function, whose arguments are first compared with the plain types of its annotations; a device
-    must be there."""
+    must be there, and progress=False silences all that it calls."""
     signature = inspect.signature(function)
     @wraps(function)
     def checked(*args, **options):
@@ -534,5 +543,8 @@ def checked_arguments(function: Callable) -> Callable:
             if name == "device": check_device(value)
             elif parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 check_type(name, value, parameter.annotation)
-        return function(*args, **options)
+        if options.get("progress", True): return function(*args, **options)
+        before = _silent.set(True)
+        try: return function(*args, **options)
+        finally: _silent.reset(before)
     return checked

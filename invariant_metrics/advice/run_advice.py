@@ -17,7 +17,8 @@ import pandas as pd
 import torch
 
 from .practice import (ComparisonPlan, Difference, Practice, Reactions,
-                                               items_for_power, power_of, practice, say_practice, widened)
+                                               how_seen, items_for_power, power_of, practice, say_plan,
+                                               say_practice, widened)
 from ..core import (InputError, Signature, check_range, checked_arguments, few, few_threads,
                                     rng, unknown)
 from ..core import progress as progress_bar
@@ -28,7 +29,7 @@ from ..edits.colors import perturbations
 from ..edits.word_families import edits_of
 from ..edits.word_edits import EDIT_LEVELS, word_edits
 from ..experiments.run import GivenOptions
-from ..files import atomic_write, digest
+from ..files import atomic_write, digest, systems_by_name
 from ..metrics.metric import Metric, SetMetric
 from ..probes.images import probe_metrics, score_pictures
 from ..probes.own_images import damage_at, open_pictures, picture_families, PICTURE_SIZES
@@ -347,7 +348,9 @@ def _make_advice(
                    for kind in mixes]
     rows_asked.sort(key=lambda row: kinds.index(row[2])) # stable: the mix of an axis comes last
     rows = []
+    overall = []
     sentences = []
+    unseen = [] # families that no metric shows more often than by chance
     best = {}
     for family, weights, kind, what in progress_bar(rows_asked, desc="advice", disable=not show, unit="family"):
         found = measured(family, weights)
@@ -356,10 +359,15 @@ def _make_advice(
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
                 "applies": material.share.get(family, np.nan)}
         rows += [head | vars(p) for p in found]
-        sentences.append(say_practice(what, found, plan.items, plan.more, plan.alpha))
-        if family == _MIX: best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
+        if family == _MIX:
+            best[AXES[kind]] = max(found, key=lambda p: (p.cases, p.formula)).metric
+            overall.append(say_plan(what, found, plan))
+        elif any(how_seen(p, plan.alpha) == "seen" for p in found):
+            sentences.append(say_practice(what, found, plan.items, plan.more, plan.alpha))
+        else: unseen.append(what)
     table = pd.DataFrame(rows)[_ADVICE_COLUMNS]
-    return Advice(table, best, tuple(sentences), _notes(material, mix, asked), str(signature))
+    if unseen: sentences.append(f"No metric shows these more often than by chance: {'; '.join(unseen)}.")
+    return Advice(table, best, (*overall, *sentences), _notes(material, mix, asked), str(signature))
 
 def _advise_on(
     material: Material, mix: Mapping[str, float] = {},
@@ -489,12 +497,7 @@ def _advise_from_probe(
 # %% ../../nbs/advice/20_run_advice.ipynb #663e844b
 def _systems(pred) -> dict: # system -> file, folder or texts
     if isinstance(pred, Mapping): return dict(pred)
-    several = [pred] if isinstance(pred, (str, Path)) else list(pred)
-    names = [Path(p).name.split(".")[0] or str(p) for p in several]
-    names = names if len(set(names)) == len(names) else list(map(str, several))
-    if len(set(names)) < len(names):
-        raise InputError(f"{next(n for n in names if names.count(n) > 1)} is given twice as a prediction")
-    return dict(zip(names, several))
+    return systems_by_name([pred] if isinstance(pred, (str, Path)) else pred)
 
 def _known_mix(mix, known: Sequence[str]) -> dict[str, float]:
     counts = _read_mix(mix)
@@ -557,7 +560,7 @@ def _of_probe(given: GivenOptions, plan: ComparisonPlan) -> Callable[[], Advice]
 # %% ../../nbs/advice/20_run_advice.ipynb #06753503
 @checked_arguments
 def advise(
-    task: str,         # translation, captioning, summarization or images
+    task: Literal["translation", "captioning", "summarization", "images"],
     target=None, # your references or true pictures; default the package's own world
     pred=(), # systems: files or folders, or {system: file or texts}; the first two say how systems differ
     # names, "package.module:object" or Metric objects; None for ADVISE_METRICS

@@ -484,7 +484,7 @@ def _power_command(
         raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred "
                          "sysB.txt --target refs.txt")
     _check_figure(figure)
-    from invariant_metrics.files import atomic_write
+    from invariant_metrics.files import atomic_write, systems_by_name
     from invariant_metrics.scoring.pilots import file_pilots, plan_pilots, power_figure
     alpha = round(1 - confidence, 12)
     if values:
@@ -492,7 +492,7 @@ def _power_command(
         pilots = file_pilots(values[0], second, tuple(system) or (None, None), asked or None, not unpaired)
         plans = plan_pilots(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
     else:
-        sides = {str(p): p for p in pred} if len(pred) > 1 else pred[0]
+        sides = systems_by_name(pred) if len(pred) > 1 else pred[0]
         def plan(metrics): return call(pred=sides, target=target, metrics=metrics, alpha=alpha)
         if ask: return asked_in_file(ask, asked, not holds_texts(pred), plan, call.keywords.get("seed", 0))
         plans = plan(asked)

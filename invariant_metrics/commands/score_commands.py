@@ -22,6 +22,7 @@ import typer
 
 from ..core import (Between, InputError, Note, Signature, announce, few, package_version,
                                     unknown)
+from ..files import systems_by_name
 from .shell import Result, ResultTable, app, records, several_folders, typed_words
 from ..experiments.command import command, parse_lists
 
@@ -31,7 +32,7 @@ from ..experiments.command import command, parse_lists
          "invariant-metrics study translation --data multi30k/ --select fbd-4", argument="task")
 def _study_command(
     call,
-    task: str, # colorization, translation or captioning
+    task: Literal["colorization", "translation", "captioning"],
     # captioning: the encoder of the pictures; colorization: the encoder of metrics that take one, e.g. fd
     encoder: str | None = None,
 ):
@@ -139,10 +140,15 @@ def answer_notes(names: Sequence[str], # of metrics
     return [line for file in files for line in [*(told_of_answers(file) if whole else ()), unasked_note(file)] if line]
 
 # %% ../../nbs/commands/10_score_commands.ipynb #254ce0eb
+def _piped_texts() -> list[str]: # what another program writes into this one, a text on each line
+    if sys.stdin.isatty(): raise InputError("--pred - reads standard input, and nothing is piped into it")
+    return sys.stdin.read().splitlines()
+
 def _systems(words: list[str], pred: list[Path], stats: list[Path]) -> tuple[list[str], dict]:
     # metric names; sources by the name of their system
     names = metric_names(words)
-    systems = {str(p): _expand_pattern(p) for p in pred}
+    systems = {name: _piped_texts() if str(p) == "-" else _expand_pattern(p)
+               for name, p in systems_by_name(pred).items()}
     if stats: systems["--stats"] = _statistics_files(stats)
     if not systems: raise InputError("nothing to score: give --pred or --stats")
     if not names and stats: names = ["fd"]
@@ -160,7 +166,7 @@ def _best_tricks(scores: dict) -> list[tuple]: # system, metric, name of the bes
 
 def _save_per_item(scores: dict, path: Path) -> None: # of each system, and of the best trick done to it
     import pandas as pd
-    from invariant_metrics.files import save_results
+    from invariant_metrics.files import atomic_write, save_results
     parts = []
     rows = [(system, system, name, score) for system, by in scores.items() for name, score in by.items()]
     rows += [(system, f"{system}, {trick}", name, t.score) for system, name, trick, t in _best_tricks(scores)]
@@ -171,7 +177,9 @@ def _save_per_item(scores: dict, path: Path) -> None: # of each system, and of t
                              "name": [str(x) for x in scores.names[system] or items], "value": score.per_item})
         parts.append(part if score.deviation is None else part.assign(deviation=score.deviation))
     if not parts: raise InputError("--per-item: none of these metrics has a value per item")
-    save_results(pd.concat(parts, ignore_index=True), path)
+    table = pd.concat(parts, ignore_index=True)
+    if path.suffix == ".parquet": return save_results(table, path)
+    with atomic_write(path) as place: table.to_csv(place, index=False)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #0523e716
 def _earlier_scores(path: Path) -> list[tuple]: # system, metric, value, signature of an earlier --json output
@@ -288,7 +296,7 @@ def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded e
 @command(app, "score", "scoring.score:score",
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
-         "--per-item values.parquet",
+         "--per-item scores.csv",
          "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
@@ -308,7 +316,7 @@ def _score_command(
     paired: bool = False,
     # the --json output of an earlier call: say whether the numbers may be compared
     against: Path | None = None,
-    per_item: Path | None = None,  # also write the value of each item to this parquet file
+    per_item: Path | None = None,  # also write the value of each item to this file, *.csv or *.parquet
     # number of threads that read and prepare images; 0: one for each core, at most eight
     workers: Annotated[int, Between(0, 1024)] = 0,
     # also scores by group, and the mean of the groups, each counting the same: folder, or a field of the
@@ -324,8 +332,8 @@ def _score_command(
     if paired and ci == "none":
         raise InputError("--paired prints an interval, and --ci none asks for none; leave one of them out")
     earlier = _earlier_scores(against) if against else []
-    if per_item and per_item.suffix != ".parquet":
-        raise InputError(f"--per-item writes parquet; name the file {per_item.stem}.parquet")
+    if per_item and per_item.suffix not in (".parquet", ".csv"):
+        raise InputError(f"--per-item writes csv or parquet; name the file {per_item.stem}.csv")
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.scoring.score import ranking
     if ask:

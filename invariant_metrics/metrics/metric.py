@@ -31,7 +31,7 @@ from ..core import (InputError, Registry, Signature, checked_options, failed_cal
 from ..data.text_notes import text_counts, text_notes
 from ..data.text_sides import check_sides, load_texts
 from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
-from ..files import assets_folder, file_sha256
+from ..files import assets_folder, file_sha256, word_table
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/000_metric.ipynb #a89e6ea0
@@ -101,7 +101,7 @@ class Estimate:
     notes: tuple[str, ...] = ()      # for the reader of the number, a line each
 
 # %% ../../nbs/metrics/000_metric.ipynb #e65281d4
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Metric:
     "A frozen map of each item, a comparison, and how to read the number. Each kind of metric is a subclass."
     name: str
@@ -118,6 +118,10 @@ class Metric:
     encoder: ClassVar[object] = None       # whose features phi returns, if phi is an encoder
     # the number from Gaussian moments alone, for metrics that need no more
     from_stats: ClassVar[Callable] = None
+
+    def __repr__(self) -> str:
+        arrow = {True: " ↑", False: " ↓", None: ""}[self.higher_is_better]
+        return f"{type(self).__name__}({self.name}{arrow}, {self.signature})"
 
     @property
     def inputs(self) -> str:
@@ -154,7 +158,7 @@ def where_float64_is(x): # a tensor, or a tuple of them; anything else stays as 
 
 
 # %% ../../nbs/metrics/000_metric.ipynb #4d9dae51
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ItemMetric(Metric):
     "A metric with a number for each item, or with several numbers whose sums make the value."
     pool: Callable | None = None     # (R, k) sums of rows -> (R,); None: the mean of (N,) rows
@@ -223,20 +227,20 @@ class ItemMetric(Metric):
         return Estimate(float(value.detach()), pred=len(change)*(change - change.mean()))
 
 # %% ../../nbs/metrics/000_metric.ipynb #ceee4c6f
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class PairedMetric(ItemMetric):
     "Compares each prediction with its own target: phi takes a batch, compare(p, t) gives (N,) or (N, k)."
     encoder: object = None           # whose features phi returns
     layer: str | None = None         # of that encoder
 
 # %% ../../nbs/metrics/000_metric.ipynb #8c7138d8
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SingleMetric(ItemMetric):
     "A property of each prediction alone: phi takes a batch, compare(p) gives (N,) or (N, k)."
     compares: ClassVar[bool] = False
 
 # %% ../../nbs/metrics/000_metric.ipynb #449c576f
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TextMetric(ItemMetric):
     "Looks at all texts at once: phi(pred, target, source); `compare` and `notes` take what phi returned."
     compares: bool = True            # False: a property of each text alone
@@ -255,7 +259,7 @@ class TextMetric(ItemMetric):
             raise InputError(f"{self.name} needs one source per prediction: {len(source)} for {len(pred)}")
 
 # %% ../../nbs/metrics/000_metric.ipynb #d932150a
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SetMetric(Metric):
     "Compares all predictions with all targets: compare(p, t, w_p=None, w_t=None) gives one number."
     compares: bool = True            # False: a property of the predictions as a whole
@@ -425,6 +429,10 @@ def extract(
 
 # %% ../../nbs/metrics/000_metric.ipynb #0842df48
 @lru_cache(1)
+def _other_names() -> dict[str, str]: # what people ask for and this package does not have -> what to do
+    return {name: told for name, told in word_table("other-names", "name", "instead")}
+
+@lru_cache(1)
 def _homes() -> dict[str, str]: # name of a metric -> module of this room that registers it
     return json.loads((assets_folder()/"index"/"cards.json").read_text(encoding="utf-8"))["homes"]
 
@@ -443,7 +451,7 @@ class MetricRegistry(Registry):
         "The entry of a name; `violation-package.module:object` is the violation of an invariant of your own."
         home = _homes().get(name) if isinstance(name, str) else None
         if home and name not in self.entries: importlib.import_module(f"invariant_metrics.metrics.{home}")
-        if ":" not in name or name in self.entries: return super().__getitem__(name)
+        if ":" not in name or name in self.entries: return self._named(name)
         self._open_room()
         for prefix, factory in self.prefixes.items():
             if not name.startswith(prefix): continue
@@ -451,6 +459,13 @@ class MetricRegistry(Registry):
             build.weight_names = getattr(factory, "weight_names", None)
             return build
         return super().__getitem__(name)
+
+    def _named(self, name: str):
+        try: return super().__getitem__(name)
+        except InputError as error:
+            instead = _other_names().get(str(name).lower())
+            if instead is None: raise
+            raise InputError(f"{self.kind} {name!r} is not in this package: {instead}") from error
 
 metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics",
                          listing="invariant-metrics metrics")

@@ -348,6 +348,10 @@ class Power:
 
     def __str__(self) -> str: return self.sentence
 
+    def _repr_html_(self) -> str: # in a notebook
+        from html import escape
+        return f"<div>{escape(self.sentence)}</div>"
+
     def to_dict(self) -> dict:
         "A plain dict that goes into JSON."
         plain = {k: getattr(self, k)

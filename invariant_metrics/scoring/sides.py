@@ -10,6 +10,7 @@ __all__ = ['Side', 'Extraction', 'listed_metrics', 'by_id', 'options_of', 'SideC
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -429,6 +430,22 @@ def _constant(x: "Tensor", where: str) -> tuple[str, ...]:
     return (Note(f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",
                  "constant-features"),)
 
+# %% ../../nbs/scoring/00_sides.ipynb #51a90ea1
+def _made_as(side: Images) -> tuple[str, str]: # the commonest size and format, each as a word
+    endings = [path.suffix.lower().replace("jpeg", "jpg") for path in side.sizes]
+    (size, _), (ending, _) = (Counter(x).most_common(1)[0] for x in (side.sizes.values(), endings))
+    return "×".join(map(str, size)), ending
+
+def _made_otherwise(pred: Side, target: Side) -> tuple[str, ...]:
+    "A note on two sides whose files are of other sizes, or of which one is compressed."
+    if not all(isinstance(side, Images) and side.sizes for side in (pred, target)): return ()
+    made = [_made_as(side) for side in (pred, target)]
+    lossy = [ending in (".jpg", ".webp") for _, ending in made]
+    if made[0][0] == made[1][0] and lossy[0] == lossy[1]: return ()
+    p, t = [f"{side.where} holds {size} pixels in {ending} files" for side, (size, ending) in zip((pred, target), made)]
+    return (Note(f"{p}, {t}: size and compression alone move a distance between sets; make both sides alike",
+                 "made-otherwise"),)
+
 # %% ../../nbs/scoring/00_sides.ipynb #c68ee351
 def _set_rows(metric: SetMetric,
              pred: Side,
@@ -442,7 +459,8 @@ def _set_rows(metric: SetMetric,
         if isinstance(pred, GaussianStats):
             raise InputError(f"{metric.name} needs samples, and statistics hold only their moments")
         return NotedRows(Rows(extraction(metric, pred, where[0])), _notes(metric, pred, where[0]))
-    notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1])]))
+    notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1]),
+                                 *_made_otherwise(pred, target)]))
     if not any(isinstance(side, GaussianStats) for side in (pred, target)):
         p = extraction(metric, pred, where[0])
         t = extraction(metric, target, where[1])
