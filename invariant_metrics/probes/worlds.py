@@ -341,10 +341,11 @@ def tables(self: EditedTexts, metric: Metric, sets: RandomSets) -> Iterator[Fami
         if not self.of_world and not matched.any(): continue
         single = [] if isinstance(metric, SetMetric) else self.over_items(metric, f)
         if metric.may_miss: matched = matched & np.isfinite(single[-1].gap) # pairs that a judge answered
-        keep = self.of_world or not matched.any() # a judge that answered nothing has its row
+        none = not self.of_world and not matched.any() # a judge that answered nothing has its row, over all levels
         views = [*single, self.over_sets(metric, f, sets)]
         auc = [row for c in views for row in auc_rows(c, of_items if c.draws is None else of_sets,
-                                                      self.levels, matched, self.cluster, keep)]
+                                                      self.levels, matched, self.cluster, self.of_world or none)]
+        if none: auc = [row for row in auc if row["level"] == "all"]
         dose = excess_rows(single[-1] if single else views[-1], self.levels, matched.sum(1), self.cluster,
                            sets.weights)
         last = 1 + matched.any(1).nonzero()[0].max(initial=-1) # levels above it apply to no item
