@@ -1,4 +1,4 @@
-"""Every command that README, the first tutorial and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
+"""Every command that README, the pages of commands and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
 
 The commands are read from where a user reads them, so a new example without data here fails. What cannot be run as it
 stands is named below with the reason: lines of pip, pytest and the site; commands that need a network or a GPU, whose
@@ -40,16 +40,20 @@ LONG = ("study ", "lclip study ", "imagine study ", "probe images", "weights tra
 HERE = {row["name"] for row in list_weights() if row["present"]}
 
 
-def readme_lines() -> list[str]:
-    blocks = re.findall(r"```\s*sh\n(.*?)```", (ROOT/"README.md").read_text(encoding="utf-8"), re.S)
+def prose(notebook: str) -> str: # of nbs/tutorials
+    cells = json.loads((ROOT/"nbs"/"tutorials"/notebook).read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def block_lines() -> list[str]: # of README and of the page of commands by task
+    text = (ROOT/"README.md").read_text(encoding="utf-8") + prose("70_by_task.ipynb")
+    blocks = re.findall(r"```\s*sh\n(.*?)```", text, re.S)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
 
 
 def tutorial_lines() -> list[str]: # those of the first page for a user's own data
-    cells = json.loads((ROOT/"nbs"/"tutorials"/"00_own_data.ipynb").read_text(encoding="utf-8"))["cells"]
-    told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return re.findall(r"`(invariant-metrics [^`]+)`", told)
+    return re.findall(r"`(invariant-metrics [^`]+)`", prose("00_own_data.ipynb"))
 
 
 def help_lines(command, path: str = "invariant-metrics") -> list[str]:
@@ -57,7 +61,7 @@ def help_lines(command, path: str = "invariant-metrics") -> list[str]:
     return [*own, *(line for name, below in getattr(command, "commands", {}).items() for line in help_lines(below, f"{path} {name}"))]
 
 
-PRINTED = list(dict.fromkeys(line for line in [*readme_lines(), *tutorial_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
+PRINTED = list(dict.fromkeys(line for line in [*block_lines(), *tutorial_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
 
 
 # what the examples name
