@@ -35,12 +35,13 @@ def _seal(names: Sequence[str]) -> str: return digest(sorted(names))
 # %% ../../nbs/metrics/330_exchange.ipynb #90938535
 _FIELDS = ("prediction", "references", "reference", "source") # of an item, as far as they are there
 
-_BREAKS = {ord(c): f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"} # what some readers take for the end of a line
+_BREAKS = {c: f"\\u{ord(c):04x}" for c in "\x85\u2028\u2029"} # what some readers take for the end of a line
 
 def _write_lines(path: Path, header: Mapping, items: Mapping[str, dict], order: Sequence[str]) -> None:
     lines = [header, *({"id": name, **items[name]} for name in order)]
     told = "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines)
-    path.write_text(told.translate(_BREAKS), encoding="utf-8")
+    for mark, escaped in _BREAKS.items(): told = told.replace(mark, escaped)
+    path.write_text(told, encoding="utf-8")
 
 def _write_sheet(path: Path, header: Mapping, items: Mapping[str, dict], order: Sequence[str]) -> None:
     columns = [name for name in _FIELDS if any(name in item for item in items.values())]
