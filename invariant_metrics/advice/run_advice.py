@@ -375,7 +375,8 @@ def _advise_on(
     plan: ComparisonPlan = ComparisonPlan(), show: bool = False,
 ) -> Advice:
     "An advice by simulation: the table, the best metric of each axis, and sentences."
-    def measured(family: str, weights: Mapping[str, float]) -> list[Practice]: # of metrics with answers about them
+    # of the metrics with answers about these families
+    def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
         known = [(r, {f: w for f, w in weights.items() if f in r.broken}) for r in material.reactions]
         return [practice(r, answered, plan) for r, answered in known if answered]
     signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,

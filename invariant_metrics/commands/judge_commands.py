@@ -82,7 +82,8 @@ def _probe_command(
     summary = summarize_probe(found, task)
     readers = stand_in_readers(found.auc["metric"], read_run(folder)["settings"].get("weights"))
     notes = answer_notes(named)
-    payload = {"folder": folder, "page": page, "readers": readers, "notes": notes, **_probe_payload(summary, found)}
+    payload = {"folder": folder, "page": page, "readers": readers, "notes": notes,
+               **_probe_payload(summary, found)}
     lines = [f"{what} {sentence}" for part in summary.sentences.values() for what, sentence in part]
     told = [reader_note(readers)] if readers else []
     return Result("probe", payload, _probe_tables(summary), [*lines, *told, f"page: {page}"], notes)
@@ -206,7 +207,8 @@ def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[P
     if not names: return None
     files = [n for n in names if Path(n).is_file()]
     others = [n for n in names if n not in files]
-    if lost := [n for n in others if Path(n).suffix in _TABLES and ":" not in n]: raise InputError(f"no file {lost[0]}")
+    lost = [n for n in others if Path(n).suffix in _TABLES and ":" not in n]
+    if lost: raise InputError(f"no file {lost[0]}")
     if files and others:
         raise InputError(f"--metrics: {files[0]} is a file and {others[0]} a name; give files or names")
     if not files:
@@ -643,7 +645,8 @@ def _advise_command(
     named = [*(call.keywords.get("metrics") or ()), *answer_names(answered)]
     if ask:
         def judge(metrics): call(pred=pred, metrics=metrics, out=None)
-        return asked_in_file(ask, named, call.keywords["task"] in _OF_PICTURES, judge, call.keywords.get("seed", 0))
+        pictures = call.keywords["task"] in _OF_PICTURES
+        return asked_in_file(ask, named, pictures, judge, call.keywords.get("seed", 0))
     found = call(pred=pred, **({"metrics": named} if named else {}))
     rows = records(found.table.replace(np.inf, np.nan))
     notes = [*found.notes, *answer_notes(named)]

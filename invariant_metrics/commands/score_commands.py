@@ -91,7 +91,8 @@ def metric_names(words: list[str], # of a command line, each a list with commas
     files = [w for w in words if Path(w).is_file()]
     folders = [w for w in words if Path(w).is_dir()]
     endings = (*_STATS_FILES, ".txt", ".json", ".jsonl", ".gz")
-    missing = [w for w in words if Path(w).suffix in endings and w not in files and ":" not in w] # answers:FILE is a name
+    # answers:FILE is a name
+    missing = [w for w in words if Path(w).suffix in endings and w not in files and ":" not in w]
     if missing: raise InputError(f"no file {missing[0]}")
     if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
     if folders:
@@ -112,14 +113,15 @@ def asked_in_file(file: Path,            # the value of --ask
                   call: Callable,        # takes metrics, a list of names
                   seed: int = 0,
                  ) -> Result:
-    "What a command asks a judge, in a file instead of a result; raises InputError if there are metrics as well."
+    "What a command asks a judge, in a file instead of a result; raises InputError if metrics are given."
     if named: raise InputError(f"--ask is in the place of metrics; leave {few(list(named))} out")
     from invariant_metrics.metrics.exchange import ask_for
     asked = ask_for(file, call, "images" if pictures else "texts", seed)
     command = _with_answers(typed_words(), file)
-    facts = {"file": str(file), "items": asked.items, "characters": asked.characters, "pictures": asked.pictures}
-    return Result("asked", {**facts, "command": command}, lines=[str(asked), "when they are judged:", command],
-                  sheet=ResultTable([facts]))
+    facts = {"file": str(file), "items": asked.items, "characters": asked.characters,
+             "pictures": asked.pictures}
+    lines = [str(asked), "when they are judged:", command]
+    return Result("asked", {**facts, "command": command}, lines=lines, sheet=ResultTable([facts]))
 
 def holds_texts(sides: Sequence[Path]) -> bool: # predictions
     "Whether a judge of these is to be asked about texts: files of them, and not pictures."
@@ -137,7 +139,8 @@ def answer_notes(names: Sequence[str], # of metrics
     files = [name.removeprefix("answers:") for name in names if name.startswith("answers:")]
     if not files: return []
     from invariant_metrics.metrics.exchange import told_of_answers, unasked_note
-    return [line for file in files for line in [*(told_of_answers(file) if whole else ()), unasked_note(file)] if line]
+    told = [line for file in files for line in (*(told_of_answers(file) if whole else ()), unasked_note(file))]
+    return [line for line in told if line]
 
 # %% ../../nbs/commands/10_score_commands.ipynb #254ce0eb
 def _piped_texts() -> list[str]: # what another program writes into this one, a text on each line
@@ -337,7 +340,8 @@ def _score_command(
     from invariant_metrics.encoders.cache import check_writable
     from invariant_metrics.scoring.score import ranking
     if ask:
-        def judge(metrics): call(pred=systems, target=_targets(target), metrics=metrics, workers=workers, ci=False)
+        def judge(metrics):
+            call(pred=systems, target=_targets(target), metrics=metrics, workers=workers, ci=False)
         return asked_in_file(ask, asked, not holds_texts(pred), judge, call.keywords.get("seed", 0))
     if per_item: check_writable(per_item.parent, *_OUT_FOLDER)
     scores = call(pred=systems, target=_targets(target), metrics=asked, workers=workers, group=group,

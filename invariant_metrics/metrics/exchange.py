@@ -55,7 +55,8 @@ def _write_sheet(path: Path, header: Mapping, items: Mapping[str, dict], order: 
 _WRITERS = {".jsonl": _write_lines, ".csv": _write_sheet}
 
 def _write_items(path: Path, items: Mapping[str, dict], inputs: str, seed: int) -> None: # name -> question
-    header = {"seal": _seal(items), "n": len(items), "inputs": inputs, "seed": seed, "better": "higher", "scale": None}
+    header = {"seal": _seal(items), "n": len(items), "inputs": inputs, "seed": seed,
+              "better": "higher", "scale": None}
     names = sorted(items)
     order = [names[k] for k in rng(seed, "exchange").permutation(len(names))]
     with atomic_write(path) as place: _WRITERS[path.suffix](place, header, items, order)
@@ -68,7 +69,8 @@ class _Listener:
 
     def keep(self, question: Mapping, name: str) -> dict:
         if name[0] == "t": return dict(question)
-        names = {key: name if key == "prediction" else f"r{question_id({key: x})}" for key, x in question.items()}
+        names = {key: name if key == "prediction" else f"r{question_id({key: x})}"
+                 for key, x in question.items()}
         for key, stem in names.items(): self.write(stem, question[key])
         return {key: f"{self.called}/{stem}.png" for key, stem in names.items()}
 
@@ -86,9 +88,12 @@ class _Listener:
 
 _listening = [] # of listeners; the last one hears
 
-def _asking_metric(inputs: str) -> Metric: # "texts" or "images"
+def _asking_metric(inputs: str, # "texts" or "images"
+                   device: str | None = None, # of other metrics; nothing is computed here
+                  ) -> Metric:
     def ask(questions: Sequence[dict]) -> Replies:
-        if not _listening: raise InputError(f"asking:{inputs} writes questions down, and only ask_for (--ask) listens")
+        if not _listening:
+            raise InputError(f"asking:{inputs} writes questions down, and only ask_for (--ask) listens")
         return _listening[-1].hear(questions)
     return judge_metric("asking", ask, Signature.of(metric="asking", inputs=inputs), inputs=inputs)
 
@@ -105,7 +110,8 @@ class Asked(NamedTuple):
     def __str__(self) -> str:
         size = (f"{self.pictures:,} pictures in {_picture_folder(self.path)}" if self.pictures
                 else f"{self.characters:,} characters")
-        return f"{self.items:,} items to be judged, with {size}, are in {self.path}; nothing was sent anywhere"
+        return (f"{self.items:,} items to be judged, with {size}, are in {self.path}; "
+                "nothing was sent anywhere")
 
 def _picture_folder(path: Path) -> Path: return path.with_name(f"{path.stem}_pictures")
 
@@ -120,10 +126,12 @@ def ask_for(path: str | Path,      # file to write: .jsonl, or .csv for a spread
     """Every different question that a call has for a judge, in a file; raises InputError if the file is there
     already, if nothing is asked, and whatever the call raises."""
     path = Path(path)
-    if path.suffix not in _WRITERS: raise InputError(f"items are written as .jsonl or .csv; name the file {path.stem}.jsonl")
+    if path.suffix not in _WRITERS:
+        raise InputError(f"items are written as .jsonl or .csv; name the file {path.stem}.jsonl")
     pictures = _picture_folder(path)
     for place in (path, pictures):
-        if place.exists(): raise InputError(f"{place} is there already, perhaps with answers; name another file, or remove it")
+        if not place.exists(): continue
+        raise InputError(f"{place} is there already, perhaps with answers; name another file, or remove it")
     path.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=path.parent, prefix=".asking-") as held:
         here = _Listener(Path(held), pictures.name)
@@ -164,16 +172,21 @@ def _table_of(path: Path) -> tuple[dict, pd.DataFrame]: # header, cells; cells t
             frame = frame.map(lambda cell: plain_cell(cell) if isinstance(cell, str) else cell)
         return {}, frame
     lines = [*json_objects(path)]
-    header = lines.pop(0)[1] if lines and "id" not in lines[0][1] and {"seal", "better", "scale"} & {*lines[0][1]} else {}
+    first = lines[0][1] if lines else {}
+    header = lines.pop(0)[1] if "id" not in first and {"seal", "better", "scale"} & {*first} else {}
     columns = dict.fromkeys(key for _, row in lines for key in row)
-    held = {c: pd.Series(["" if row.get(c) is None else row[c] for _, row in lines], dtype=object) for c in columns}
+    held = {c: pd.Series(["" if row.get(c) is None else row[c] for _, row in lines], dtype=object)
+            for c in columns}
     return header, pd.DataFrame(held).set_axis(pd.Index([n for n, _ in lines], name="line"))
 
 # %% ../../nbs/metrics/330_exchange.ipynb #c456c5f7
+_YES = ("true", "yes", "1", "1.0", "refused")
+
 def _is_filled(cells: pd.Series) -> np.ndarray: # (N,) bool
     return np.array([not isinstance(x, str) or bool(x.strip()) for x in cells], bool)
 
-def _scores_in(frame: pd.DataFrame, header: Mapping, path: Path) -> tuple[np.ndarray, np.ndarray]: # (N,) NaN; refused
+# (N,) scores, NaN where there is none; (N,) bool, whether it was refused
+def _scores_in(frame: pd.DataFrame, header: Mapping, path: Path) -> tuple[np.ndarray, np.ndarray]:
     values, refused = np.full(len(frame), np.nan), np.zeros(len(frame), bool)
     if "score" in frame:
         filled = _is_filled(frame["score"])
@@ -181,14 +194,14 @@ def _scores_in(frame: pd.DataFrame, header: Mapping, path: Path) -> tuple[np.nda
             some = frame[filled]
             some.attrs = frame.attrs
             values[filled] = number_column(some, "score", str(path))
-    if "refused" in frame:
-        refused |= [str(x).strip().lower() in ("true", "yes", "1", "1.0", "refused") for x in frame["refused"]]
+    if "refused" in frame: refused |= [str(x).strip().lower() in _YES for x in frame["refused"]]
     if "why" in frame: refused |= _is_filled(frame["why"]) & np.isnan(values)
     low, high = header.get("scale") or (-np.inf, np.inf)
     outside = np.flatnonzero((values < low) | (values > high))
     if len(outside):
-        raise InputError(f"{path}, {frame.index.name} {frame.index[outside[0]]}: score is {values[outside[0]]:g}, "
-                         f"outside of the scale {low:g} to {high:g} that its header declares")
+        k = outside[0]
+        raise InputError(f"{path}, {frame.index.name} {frame.index[k]}: score is {values[k]:g}, outside of the "
+                         f"scale {low:g} to {high:g} that its header declares")
     return np.where(refused, np.nan, values), refused
 
 def _pooled(path: Path, squares: np.ndarray, times: np.ndarray) -> str: # (n,) within items; scores of each
@@ -203,8 +216,10 @@ def _check_header(header: Mapping, path: Path) -> None:
     scale, better = header.get("scale"), header.get("better")
     pair = isinstance(scale, list) and len(scale) == 2 and all(isinstance(x, (int, float)) for x in scale)
     if scale is not None and not (pair and scale[0] < scale[1]):
-        raise InputError(f"{path}: scale is the lowest and the highest score, such as [0, 100], not {scale!r:.60}")
-    if better not in (None, "higher", "lower"): raise InputError(f"{path}: better is higher or lower, not {better!r:.60}")
+        raise InputError(f"{path}: scale is the lowest and the highest score, such as [0, 100], "
+                         f"not {scale!r:.60}")
+    if better not in (None, "higher", "lower"):
+        raise InputError(f"{path}: better is higher or lower, not {better!r:.60}")
 
 # %% ../../nbs/metrics/330_exchange.ipynb #73c95c33
 def _question_in(row: Mapping) -> dict: # of an item that came back with its texts
@@ -229,11 +244,12 @@ def _check_content(names: Sequence[str], frame: pd.DataFrame, header: Mapping, p
                 for name, *cells in zip(names, *(frame[c] for c in columns)))
         changed = [row["id"] for row in rows if not _has_its_name(row)]
         if changed:
-            raise InputError(f"{path}: items {few(changed, 3)} changed since they were written, the seal is of other texts; "
-                             "hand back id and score alone, or write the items again")
+            raise InputError(f"{path}: items {few(changed, 3)} changed since they were written, the seal is of "
+                             "other texts; hand back id and score alone, or write the items again")
     different = dict.fromkeys(names)
     if "seal" in header and header.get("n") == len(different) and header["seal"] != _seal(different):
-        raise InputError(f"{path}: the seal in its header is of other items; hand back the answers to one file of items")
+        raise InputError(f"{path}: the seal in its header is of other items; "
+                         "hand back the answers to one file of items")
 
 # %% ../../nbs/metrics/330_exchange.ipynb #bab38469
 def read_answers(path: str | Path) -> Answers:
@@ -245,7 +261,8 @@ def read_answers(path: str | Path) -> Answers:
     return _read_answers(path.resolve(), path, state.st_mtime_ns, state.st_size)
 
 @lru_cache(8)
-def _read_answers(real: Path, path: Path, changed: int, size: int) -> Answers: # once for each state of the file
+# once for each state of the file
+def _read_answers(real: Path, path: Path, changed: int, size: int) -> Answers:
     header, frame = _table_of(path)
     _check_header(header, path)
     if not len(frame): raise InputError(f"{path} holds no answer")
@@ -281,6 +298,7 @@ def _look_up(found: Answers, values: np.ndarray, questions: Sequence[dict]) -> R
 
 def answers_metric(path: str | Path,  # of the answers, as `read_answers` takes them
                    better: Literal["higher", "lower"] | None = None, # None: as the header says, or higher
+                   device: str | None = None, # of other metrics; nothing is computed here
                   ) -> Metric:
     "The answers in a file as a metric with the name of the file; raises InputError as `read_answers` does."
     found = read_answers(path)
@@ -300,7 +318,7 @@ def told_of_answers(path: str | Path) -> list[str]:
     "Lines about the answers in a file: the judge's own noise, and how often it refused."
     found = read_answers(path)
     refused = int(found.refused.sum())
-    silent = f"{refused} of {len(found.place)} items in {path} were refused; refusals:{path} is the metric of that"
+    silent = f"{refused} of {len(found.place)} items in {path} were refused; refusals:{path} is their metric"
     return [*([f"{path}: {found.noise}"] if found.noise else []), *([silent] if refused else [])]
 
 def unasked_note(path: str | Path, # of answers that this process looked up
@@ -309,17 +327,21 @@ def unasked_note(path: str | Path, # of answers that this process looked up
     found = read_answers(path)
     left = [name for name in found.place if name not in found.asked] if found.asked else []
     found.asked.clear()
-    return f"{len(left)} of {len(found.place)} answers in {path} are to questions that were not asked: {few(left, 3)}" if left else ""
+    if not left: return ""
+    return (f"{len(left)} of {len(found.place)} answers in {path} are to questions that were not asked: "
+            f"{few(left, 3)}")
 
 # %% ../../nbs/metrics/330_exchange.ipynb #bd3b5236
 def refusals_metric(path: str | Path, # of the answers, as `read_answers` takes them
+                    device: str | None = None, # of other metrics; nothing is computed here
                    ) -> Metric:
     "Whether a judge refused, 1 or 0, as a metric; raises InputError as `read_answers` does."
     found = read_answers(path)
     name = f"{bare_path(found.path).stem}-refusals"
     known = np.where(found.refused, 1.0, np.where(np.isfinite(found.values), 0.0, np.nan))
-    return judge_metric(name, partial(_look_up, found, known), Signature.of(metric=name, answers=file_sha256(found.path)[:12]),
-                        inputs=found.inputs, higher_is_better=False, range="[0, 1]",
+    signature = Signature.of(metric=name, answers=file_sha256(found.path)[:12])
+    return judge_metric(name, partial(_look_up, found, known), signature, inputs=found.inputs,
+                        higher_is_better=False, range="[0, 1]",
                         if_silent=f"{found.path} holds answers to other questions")
 
 metrics.add_prefix("refusals:", refusals_metric);

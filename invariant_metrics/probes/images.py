@@ -131,7 +131,9 @@ class PictureScores:
     pictures: dict = field(default_factory=dict) # name -> list of (H, W, 3) uint8, for the eye
     yardstick: Yardstick | None = None # of the decibels; None if pictures have no common one
 
-    def answered(self, metric: Metric, f: int, whole: bool = False) -> np.ndarray: # (L, N) bool; whole: the untouched, too
+    def answered(self, metric: Metric, f: int,
+                 whole: bool = False, # and of the untouched picture
+                ) -> np.ndarray:      # (L, N) bool
         "Of which matched pictures of a family a metric has a value, and a value of their partners."
         matched = self.status[f] == MATCHED
         if not metric.may_miss: return matched
@@ -334,7 +336,8 @@ def score_pictures(
     for m in metrics:
         if not m.may_miss: continue
         asked = [out.untouched[m.name], out.scores[m.name]]
-        if not any(np.isfinite(x).any() for x in asked): raise no_values(m, int(np.isfinite(out.decibels).sum()))
+        if any(np.isfinite(x).any() for x in asked): continue
+        raise no_values(m, int(np.isfinite(out.decibels).sum()))
     return out
 
 # %% ../../nbs/probes/050_images.ipynb #3c504a13

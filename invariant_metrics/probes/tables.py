@@ -401,18 +401,20 @@ def _blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
 
 # %% ../../nbs/probes/020_tables.ipynb #3aac1698
 def _answer_lines(found, source: str) -> list[tuple[str, str]]: # what, sentence; nothing if all were answered
-    "How many of the edited items that a judge was to compare it did answer, and the families without any answer."
+    "How many of the edited items that a judge was to compare it answered, and the families without an answer."
     if "matched" not in found.ledger or "source" not in found.ledger: return []
     ledger = found.ledger[found.ledger["source"] == source]
     edited = ledger.groupby("family")["matched"].sum()
-    auc = found.auc[(found.auc["source"] == source) & (found.auc["level"] == "all") & found.auc["view"].isin(["paired", "item"])]
+    whole = (found.auc["source"] == source) & (found.auc["level"] == "all")
+    auc = found.auc[whole & found.auc["view"].isin(["paired", "item"])]
     parts = []
     for metric, own in auc.groupby("metric", sort=False):
         n = own.groupby("family", sort=False)["n"].max()
         of = edited.reindex(n.index)
         if (n >= of).all(): continue
         none = [*n.index[(n == 0) & (of > 0)]]
-        parts.append(f"{metric} answered {n.sum():,} of {of.sum():,}" + (f", and none of {join_names(none)}" if none else ""))
+        nothing = f", and none of {join_names(none)}" if none else ""
+        parts.append(f"{metric} answered {n.sum():,} of {of.sum():,}{nothing}")
     what = "Edited items with an answer, beside the one that they are compared with:"
     return [(what, f"{'; '.join(parts)}; the others are left out.")] if parts else []
 
