@@ -203,9 +203,9 @@ _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx", ".gz", ".scor
 
 # a frame of scores, names of metrics, or None
 def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[Path] = ()):
-    names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
+    names = [n for w in words for n in ([w] if "cmd:" not in w and Path(w).is_file() else parse_names(w))]
     if not names: return None
-    files = [n for n in names if Path(n).is_file()]
+    files = [n for n in names if not n.startswith("cmd:") and Path(n).is_file()]
     others = [n for n in names if n not in files]
     lost = [n for n in others if Path(n).suffix in _TABLES and ":" not in n]
     if lost: raise InputError(f"no file {lost[0]}")

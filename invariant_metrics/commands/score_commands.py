@@ -88,11 +88,12 @@ def _statistics_files(stats: list[Path]) -> list[Path]:
 def metric_names(words: list[str], # of a command line, each a list with commas
                 ) -> list[str]:
     "Names of metrics; raises InputError on a file or folder, which belongs to an option."
-    files = [w for w in words if Path(w).is_file()]
-    folders = [w for w in words if Path(w).is_dir()]
+    plain = [w for w in words if "cmd:" not in w]
+    files = [w for w in plain if Path(w).is_file()]
+    folders = [w for w in plain if Path(w).is_dir()]
     endings = (*_STATS_FILES, ".txt", ".json", ".jsonl", ".gz")
     # answers:FILE is a name
-    missing = [w for w in words if Path(w).suffix in endings and w not in files and ":" not in w]
+    missing = [w for w in plain if Path(w).suffix in endings and w not in files and ":" not in w]
     if missing: raise InputError(f"no file {missing[0]}")
     if files: raise InputError(f"{files[0]} is no metric; give files with --pred, --target or --stats")
     if folders:
@@ -300,13 +301,15 @@ def _painted(names: Sequence[str]) -> list[Note]: # of metrics on the embedded e
          "invariant-metrics score fd,mmd,psnr --pred colorized/ --target truth/",
          "invariant-metrics score bleu-4,cider-d --pred hyp.txt --target ref0.txt ref1.txt "
          "--per-item scores.csv",
-         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks", argument="names", metavar="METRICS", hide="options", also={
+         "invariant-metrics score rouge-l --pred hyp.txt --target ref0.txt ref1.txt --tricks",
+         'invariant-metrics score rouge-l "cmd:python judge.py" --pred hyp.txt --target ref0.txt ref1.txt',
+         argument="names", metavar="METRICS", hide="options", also={
              "scoring.score:ScoreOptions":
              "metric_options reps permutations query field key skip_bad recursive data_range background "
              "frame max_pixels match intersect clusters tricks cache batch"})
 def _score_command(
     call, confidence,
-    names: list[str] = (),         # comma-separated names; see `invariant-metrics metrics`
+    names: list[str] = (),         # names with commas, see `invariant-metrics metrics`, or "cmd:PROGRAM"
     metrics: Sequence[str] = (),
     pred: list[Path] = (),
     # the reference, of the same kinds; several text files, or JSON, if an item has several references; items
@@ -546,11 +549,17 @@ def _metric_row(card: dict) -> dict:
 
 # %% ../../nbs/commands/10_score_commands.ipynb #575b7865
 @command(app, "metrics", "", "invariant-metrics metrics caption", argument="find")
-def _list_metrics(find: str | None = None): # only metrics with this word in their name, inputs or description
+# only metrics with this word in their name, inputs or description; or one of another library, e.g. piq:ssim
+def _list_metrics(find: str | None = None):
     "List metrics: what each measures, its inputs, direction, range, weights (here or missing) and paper."
     present = _weights_present() | {"Java": shutil.which("java") is not None}
+    whole = find is not None and ":" in find # the name of one that is no metric of this package
+    if whole:
+        from invariant_metrics.metrics.metric import metric_card, metrics
+        if not metric_card(metrics[find]): raise InputError(f"{find} has no card, so nothing says what it is")
+    found = [{"name": find, **metric_card(metrics[find])}] if whole else _every_card("metrics", present)
     cards = [{**card, "takes": _takes(card), "weights": _with_presence(card.get("weights"), present)}
-             for card in _every_card("metrics", present)]
+             for card in found]
     def fits(card: dict) -> bool: return find.lower() in " ".join(map(str, card.values())).lower()
     if find: cards = [card for card in cards if fits(card)]
     if not cards:

@@ -21,14 +21,14 @@ from typing import Annotated, NamedTuple, Optional
 import typer
 from typer.core import TyperCommand
 
-from ..core import InputError, unknown
+from ..core import InputError, name_parts, unknown
 from ..files import assets_folder, word_table
 from ..signatures import Word, read_signature
 
 # %% ../../nbs/experiments/60_command.ipynb #5f75991a
 def parse_names(text: str) -> list[str]:
     "The names in one word, a list with commas; blanks around a name and empty names are dropped."
-    return [part.strip() for part in text.split(",") if part.strip()]
+    return [*filter(None, name_parts(text))]
 
 def parse_lists(words: Iterable[str] | None) -> list[str]:
     "The names in several words, each a list with commas."

@@ -293,6 +293,7 @@ DATA = { # what an example names -> how it is made
     "photographs/": lambda p: picture_folder(p, 6, 96, seed=4), "photos/": lambda p: picture_folder(p, 8, 128, seed=6), "label-maps/": label_maps,
     "refs.json": as_json(REFERENCES), "sysA.json": as_json(FIRST), "sysB.json": as_json(SECOND), "hyp.json": as_json(FIRST), "images/": captions_folder,
     "refs.txt": as_lines([r[0] for r in REFERENCES.values()]), "sysA.txt": as_lines(FIRST.values()), "sysB.txt": as_lines(SECOND.values()),
+    "judge.py": as_lines(["import json, sys", "for line in sys.stdin:", "    q = json.loads(line)", "    print(json.dumps({'id': q['id'], 'score': len(q['prediction'])}))"]),
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
