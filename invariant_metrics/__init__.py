@@ -10,7 +10,7 @@ _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "prob
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.metric", "metric_cards": "metrics.metric",
             "paired_metric": "metrics.metric", "single_metric": "metrics.metric", "set_metric": "metrics.metric", "text_metric": "metrics.metric",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",
-            "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
+            "ask_for": "metrics.exchange", "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
 __all__ = [*_SURFACE]
 
 

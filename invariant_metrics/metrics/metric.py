@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['LIBRARIES', 'metrics', 'KINDS', 'array_library', 'share_of', 'Rows', 'Estimate', 'Metric', 'where_float64_is',
-           'ItemMetric', 'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'text_tokenizer',
-           'full_precision', 'extract', 'library_of', 'MetricRegistry', 'unverified', 'metric_factory', 'encoder_rows',
-           'own_encoder', 'get_metric', 'pixels', 'pixel_metric', 'paired_metric', 'single_metric', 'text_metric',
-           'repeat_rows', 'set_metric', 'metric_card', 'declared_range', 'metric_cards', 'metric_homes',
-           'takes_encoder', 'weight_names', 'weights_of']
+           'ItemMetric', 'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'no_values',
+           'text_tokenizer', 'full_precision', 'extract', 'library_of', 'MetricRegistry', 'unverified',
+           'metric_factory', 'encoder_rows', 'own_encoder', 'get_metric', 'pixels', 'pixel_metric', 'paired_metric',
+           'single_metric', 'text_metric', 'repeat_rows', 'set_metric', 'metric_card', 'declared_range', 'metric_cards',
+           'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -114,6 +114,7 @@ class Metric:
 
     compares: ClassVar[bool] = True        # whether it looks at a target
     corpus: ClassVar[bool] = False         # whether the row of an item depends on the other items
+    may_miss: ClassVar[bool] = False       # whether an item may have no value, NaN
     encoder: ClassVar[object] = None       # whose features phi returns, if phi is an encoder
     # the number from Gaussian moments alone, for metrics that need no more
     from_stats: ClassVar[Callable] = None
@@ -312,11 +313,18 @@ def _check_finite(metric: Metric, rows: "Tensor | np.ndarray", side: str,
                   names: Sequence[str] | None) -> None:
     finite = array_library(rows).isfinite(rows.reshape(len(rows), -1)).all(1) # (N,) bool
     bad = np.flatnonzero(~np.asarray(finite)).tolist()
-    if not bad or (getattr(metric, "may_miss", False) and len(bad) < len(rows)): return
+    if not bad or metric.may_miss: return
     labels = [str(names[i]) if names is not None and i < len(names) else str(i) for i in bad[:5]]
     if len(bad) > 5: labels.append("…")
     raise InputError(f"{metric.name}: {side} not finite for {len(bad)} of {len(rows)} items: "
                      + ", ".join(labels))
+
+# %% ../../nbs/metrics/000_metric.ipynb #2b32b626
+def no_values(metric: Metric, n: int, # items
+              ) -> InputError:        # to be raised by the caller
+    "The error for a judge that has no value for any item; `if_silent` of its card says what that may mean."
+    why = metric.card.get("if_silent", "")
+    return InputError(f"{metric.name} has no value for any of {n} items{why and f'; {why}'}")
 
 # %% ../../nbs/metrics/000_metric.ipynb #ed967dd1
 def text_tokenizer(metric: Metric) -> str: # its name in the signature; "words" for runs between blanks
@@ -445,9 +453,9 @@ class MetricRegistry(Registry):
         self.prefixes = {} # beginning of a name -> function of the rest and of options that returns a metric
 
     def add_prefix(self, prefix: str, factory: Callable) -> Callable:
-        """Let this factory build all names that begin with `prefix` and go on with `package.module:object`; with
+        """Let this factory build all names that begin with `prefix`, a notebook's own in place of its module's; with
         the attribute `is_entry` it returns the entry of the rest of a name: a factory with a card."""
-        self.prefixes[prefix] = factory
+        if getattr(self.prefixes.get(prefix), "__module__", "") != "__main__": self.prefixes[prefix] = factory
         return factory
 
     def __getitem__(self, name: str):

@@ -248,9 +248,10 @@ def _open_source(source, metrics: Sequence[Metric], named: Mapping, **options) -
             raise InputError(f"{name} needs the {kind} that the predictions were made from: "
                              "give --source (source=)")
         return None
-    if not wanted:
+    judged = any(m.may_miss and m.inputs == "texts" for m in metrics) # a judge is shown what there is
+    if not wanted and not judged:
         raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
-    kind = next(iter(wanted))
+    kind = next(iter(wanted), "texts")
     return _open_side(source, "source", kind, **(options if kind == "images" else named))
 
 def _named_alike(found: SideComparison) -> SideComparison: # texts of one item under one name on all sides

@@ -258,6 +258,12 @@ def finished_probe(place: Path) -> None:
     assert cli(*words, cwd=place.parent).returncode == 0
 
 
+def judged_elsewhere(place: Path) -> None: # what the probe of refs.json asks, answered by a count of words
+    assert cli("probe", "captioning", "--target", "refs.json", "--ask", "asked.jsonl", cwd=place.parent).returncode == 0
+    items = [json.loads(line) for line in (place.parent/"asked.jsonl").read_text().splitlines()[1:]]
+    place.write_text("\n".join(json.dumps({"id": row["id"], "score": len(row["prediction"].split())}) for row in items))
+
+
 def letters_clip(place: Path) -> None: # a light CLIP of random weights that reads letters
     import transformers
     from invariant_metrics.encoders.encoder import CLIP, Preprocess
@@ -294,7 +300,7 @@ DATA = { # what an example names -> how it is made
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "imagenet/train": lambda p: picture_folder(p, 6, 96, seed=4), 
     "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
-    "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
+    "scores.jsonl": judged_elsewhere, "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
     "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
     "domains.jsonl": lambda p: p.write_text("\n".join(json.dumps({"id": k, "references": v, "domain": PAIRS[k][1].split()[-1]}) for k, v in REFERENCES.items()))}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,
