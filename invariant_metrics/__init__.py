@@ -4,7 +4,7 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probes.run_probe:run_probe", "study": "studies.run_study",
-            "rank": "rankings.run_ranking", "probe_encoder": "probes.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems",
+            "rank": "rankings.run_ranking", "probe_encoder": "probes.encoders", "judge_faults": "probes.judge_faults", "agree": "people.human", "power": "scoring.pilots:plan_systems",
             "advise": "advice.run_advice", "styles": "people.styles:style_study",
             "edit_sheet": "people.edit_sheets", "edit_readings": "people.edit_sheets", "edit_cards": "people.edit_sheets",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.metric", "metric_cards": "metrics.metric",

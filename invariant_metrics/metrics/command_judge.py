@@ -350,7 +350,8 @@ def command_metric(
     called = re.sub(r"[^\w.-]+", "-", str(given["name"] or said.get("name") or program))
     higher = _BETTER.get(given["better"], said.get("higher_is_better", True))
     sees = ["prediction", *["references"]*asked[1], *["source"]*asked[2]]
-    parts = dict(command=shlex.join(words), files=digest(files)[:12] if files else None, sees="-".join(sees),
+    told = [Path(word).name if Path(word).is_absolute() else word for word in words] # the same on every machine
+    parts = dict(command=shlex.join(told), files=digest([*files.values()])[:12] if files else None, sees="-".join(sees),
                  judge=said.get("name"), judge_version=said.get("version"))
     card = dict(measures=f"what {called} answers, a program of the user", weights="of the program")
     if given["source"]: card["source"] = "texts"
