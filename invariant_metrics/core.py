@@ -74,7 +74,9 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
     "The error for a name that does not exist, with the closest ones that do."
     known = sorted(map(str, known))
     small = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(str(name)[:100].lower(), small, n=3, cutoff=0.6)
+    asked = str(name)[:100].lower()
+    near = difflib.get_close_matches(asked, small, n=3, cutoff=0.6)
+    near = near or [one for one in small if len(asked) > 3 and asked[:4] in one][:3] # a part of a long name
     if near: offer = [f"did you mean {', '.join(small[one] for one in near)}?"]
     else: offer = [] if listing else [f"known: {few(known, 20) or 'none'}"]
     if listing: offer.append(f"for all of them: {listing}")

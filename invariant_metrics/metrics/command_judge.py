@@ -215,7 +215,7 @@ class CommandJudge:
         told = program.last_line()
         code = program.end()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        left = f" with {unanswered} questions unanswered" if unanswered else ""
+        left = f" with {unanswered} question{'s'*(unanswered > 1)} unanswered" if unanswered else ""
         return InputError(f"{self.name} {how}: {told}{left}")
 
     def _late(self, what: str) -> InputError:

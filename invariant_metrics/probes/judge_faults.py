@@ -24,11 +24,11 @@ from ..data.tricks import text_tricks, trick_meaning
 from ..edits.word_edits import EDIT_TASKS, word_edits
 from ..edits.word_families import edits_of
 from ..experiments.contrast import verdict
-from ..experiments.report import Item, Report
+from ..experiments.report import Item, Part, Report, answer_lines, frame_table
 from ..files import atomic_write, digest, systems_by_name
 from ..metrics.judge import ask_pairs, pair_questions, pairwise_judge
 from ..metrics.metric import Metric, SetMetric, extract, metrics
-from ..plots import HUES, INK, STYLE, join_names, with_interval
+from ..plots import HUES, INK, STYLE, inline_svg, join_names, with_interval
 from .own_texts import ALTERNATIVE, OwnTexts, edit_items, open_own_texts
 from .probe_report import edit_blocks
 from .tables import (LEAST_ITEMS, check_families, interval_verdict, is_told_by_words,
@@ -651,10 +651,14 @@ def faults_report(found: JudgeFaults,
               "Violations": _wide(table, ("violations",), ("noticed", "effect")),
               "Order of references, ties and noise": rest}
     blocks = edit_blocks(found.examples, "judge", {*_FORMATS, "wordy"}, "the text")
-    return Report(f"{found.name}: a judge's own faults", found.sentence, answers,
-                  {title: frame for title, frame in tables.items() if len(frame)},
-                  {"Faults beside a noticed violation": faults_figure(found)},
-                  [Item("texts", [block]) for block in blocks], _LIMITS, notes=found.notes,
+    tables = [frame_table(frame, title) for title, frame in tables.items() if len(frame)]
+    title = "Faults beside a noticed violation"
+    figure = Item("panels", inline_svg(faults_figure(found), title), title)
+    examples = [Item("texts", [block]) for block in blocks]
+    sections = [Part("At a glance", [Part(title, [figure], "figure", True), answer_lines(answers, open=True)], "answers"),
+                Part("In numbers", [Part("Tables", tables, "tables"), Part("Examples", examples, "examples")], "numbers")]
+    return Report(f"{found.name}: a judge's own faults.", found.sentence, answers, tables, sections=sections,
+                  limits=_LIMITS, notes=found.notes,
                   names=[found.name], signatures={found.name: str(found.signature)},
                   files={"faults.csv": "every row that was measured"}, run=run)
 
@@ -714,7 +718,7 @@ def judge_faults(
     target=None,                         # references; None: captions of painted scenes
     pred: Mapping | Sequence = (),       # predictions: a file for each system, or system -> file or texts
     source=None,                         # what the texts were made from
-    *, task: str = "captioning",         # captioning, translation or summarization
+    *, task: Literal["captioning", "translation", "summarization"] = "captioning",
     pairwise: bool = False,              # the judge says which of two is better
     families: Sequence[str] | None = None, # kinds of violation; None: all of the task
     field: Choice = None, key: Choice = None, # as `open_own_texts` takes them
