@@ -8,19 +8,25 @@ _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "prob
             "advise": "advice.run_advice", "styles": "people.styles:style_study",
             "edit_sheet": "people.edit_sheets", "edit_readings": "people.edit_sheets", "edit_cards": "people.edit_sheets",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.metric", "metric_cards": "metrics.metric",
-            "paired_metric": "metrics.metric", "single_metric": "metrics.metric", "set_metric": "metrics.metric",
+            "paired_metric": "metrics.metric", "single_metric": "metrics.metric", "set_metric": "metrics.metric", "text_metric": "metrics.metric",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",
-            "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
+            "ask_for": "metrics.exchange", "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
 __all__ = [*_SURFACE]
 
 
 def _surface(package, places, there):
     "`__getattr__` and `__dir__` of a package whose names are each loaded when first asked for, so that importing it stays quick."
+    told = set()
+
     def load(name):
         if name not in places: raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, its_name = places[name].partition(":")
         if not module: return _import_module(f"{package}.{name}")
-        return getattr(_import_module(f"{package}.{module}"), its_name or name)
+        found = getattr(_import_module(f"{package}.{module}"), its_name or name)
+        if id(found) not in told and hasattr(found, "__qualname__"): # what stands in comments beside its parameters is for `help` as well
+            found.__doc__ = _import_module("invariant_metrics.signatures").described(found)
+            told.add(id(found))
+        return found
 
     def names(): return sorted(name for name in {*there, *places} if not name.startswith("_") or name.endswith("__"))
     return load, names

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RESULT_COLUMNS', 'ARRAY_FILES', 'results_table', 'atomic_write', 'save_results', 'load_results', 'save_tensors',
-           'load_arrays', 'array_shapes', 'assets_folder', 'word_table', 'word_groups', 'digest', 'file_sha256']
+           'load_arrays', 'array_shapes', 'assets_folder', 'word_table', 'word_groups', 'digest', 'file_sha256',
+           'systems_by_name']
 
 # %% ../nbs/20_files.ipynb #a7aae5d3
 import hashlib
@@ -247,3 +248,16 @@ def digest(value, # anything json can write (dicts, lists, strings, numbers)
 def file_sha256(path: str | Path) -> str: # 64 hexadecimal digits
     "The sha256 of a file's bytes."
     with open(path, "rb") as file: return hashlib.file_digest(file, "sha256").hexdigest()
+
+# %% ../nbs/20_files.ipynb #d6acb463
+def systems_by_name(places: Iterable[str | Path]) -> dict: # name -> place, as it was given
+    "Files or folders by the names of their systems; raises InputError on one that is given twice."
+    places = list(places)
+    def short(place) -> str:
+        path = Path(place)
+        return path.name if path.is_dir() or set("*?[") & set(path.name) else Path(path.name.removesuffix(".gz")).stem
+    names = [short(place) or str(place) for place in places]
+    if len(set(names)) < len(names): names = list(map(str, places))
+    twice = [name for name in names if names.count(name) > 1]
+    if twice: raise InputError(f"{twice[0]} is given twice as a prediction")
+    return dict(zip(names, places))

@@ -4,7 +4,8 @@
 
 # %% auto #0
 __all__ = ['RUN_SCALES', 'RUN_SCHEMA', 'per_scale', 'data_identity', 'read_run', 'write_run', 'open_run', 'clean_refusal',
-           'share_out', 'processes', 'first_alone', 'peak_memory', 'parts_summary', 'versions']
+           'inside_run', 'run_folder', 'share_out', 'processes', 'first_alone', 'peak_memory', 'parts_summary',
+           'versions']
 
 # %% ../nbs/40_runs.ipynb #e762a71a
 import ctypes
@@ -54,7 +55,7 @@ def data_identity(folder: str | Path | None, # the user's images, label maps or 
 # %% ../nbs/40_runs.ipynb #640aac0f
 RUN_SCHEMA = 1
 _OURS = ("run.json", "index.html", "probe", "training", "ranking", "student", "compression",
-         "rewards", "imagine")
+         "rewards", "imagine", "judges")
 
 def read_run(folder: str | Path) -> dict | None: # the content of run.json, None if there is none
     "The content of run.json; raises InputError if it cannot be read or has another schema version."
@@ -122,6 +123,24 @@ def clean_refusal(folder: str | Path): # of a run, which the block may make
                 if place.is_dir(): place.rmdir()
         raise
 
+# %% ../nbs/40_runs.ipynb #6f77bb9e
+_RUN_FOLDER = "INVARIANT_METRICS_RUN_FOLDER" # variable of the environment
+
+@contextmanager
+def inside_run(folder: str | Path):
+    "While the block runs, `run_folder` is this folder, here and in the processes that `share_out` starts."
+    before = os.environ.get(_RUN_FOLDER)
+    os.environ[_RUN_FOLDER] = str(Path(folder).absolute())
+    try: yield
+    finally:
+        os.environ.pop(_RUN_FOLDER, None)
+        if before is not None: os.environ[_RUN_FOLDER] = before
+
+def run_folder() -> Path | None: # None outside of a run
+    "The folder of the run that is going on."
+    folder = os.environ.get(_RUN_FOLDER)
+    return Path(folder) if folder and Path(folder).is_dir() else None
+
 # %% ../nbs/40_runs.ipynb #91449d8d
 _PATIENCE = 20.0 # seconds that an interrupted call has to write down what it has
 
@@ -136,12 +155,14 @@ def _failure(error: BaseException) -> tuple[str, str]: # in one line, which name
     place = _place(error)
     return what + (f" ({place})" if place else ""), "".join(traceback.format_exception(error))
 
+_SHARED = ("PYTHONPATH", _RUN_FOLDER) # variables that a process has from the one that began it
+
 # runs in another process
-def _make_calls(calls: Sequence[Callable], ticking: bool, python_path: str | None, ticks, stop, failed,
+def _make_calls(calls: Sequence[Callable], ticking: bool, environment: dict, ticks, stop, failed,
                 outcome: Connection) -> None:
     gc.freeze() # what came with the fork is not looked at again, so its pages stay shared
-    os.environ.pop("PYTHONPATH", None)
-    if python_path is not None: os.environ["PYTHONPATH"] = python_path
+    for name in _SHARED: os.environ.pop(name, None)
+    os.environ.update(environment)
     def tick() -> None:
         with ticks.get_lock(): ticks.value += 1
         if stop.is_set() or not parent_process().is_alive(): signal.raise_signal(signal.SIGINT)
@@ -227,7 +248,8 @@ def share_out(calls: Sequence[Callable],   # what is to be done; all but the las
         for k in range(others):
             listener, outcome = context.Pipe(duplex=False)
             share = sent[k::others]
-            how = (share, bar is not None, os.environ.get("PYTHONPATH"), ticks, stop, failed, outcome)
+            environment = {name: os.environ[name] for name in _SHARED if name in os.environ}
+            how = (share, bar is not None, environment, ticks, stop, failed, outcome)
             process = context.Process(target=_make_calls, args=how)
             with _package_on_path(): process.start()
             outcome.close()

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PART', 'BETWEEN_COLLECTIONS', 'Reactions', 'Difference', 'power_of', 'items_for_power', 'ComparisonPlan', 'Practice',
-           'practice', 'widened', 'say_practice']
+           'practice', 'widened', 'how_seen', 'say_practice', 'say_plan']
 
 # %% ../../nbs/advice/00_practice.ipynb #fa6590d0
 from collections.abc import Mapping, Sequence
@@ -315,7 +315,7 @@ def _practice_of_sets(r: Reactions, mix, plan: ComparisonPlan) -> Practice:
                     needed if needed < MOST else np.inf)
 
 # %% ../../nbs/advice/00_practice.ipynb #0e5bbb13
-def _how_seen(found: Practice, alpha: float = 0.05) -> str: # "seen", "chance" or "never"
+def how_seen(found: Practice, alpha: float = 0.05) -> str: # "seen", "chance" or "never"
     "Whether a metric shows the error more often than a test does by chance."
     if found.high < alpha/2 or found.cases < 0.005: return "never"
     return "chance" if found.low <= alpha/2 else "seen"
@@ -326,7 +326,7 @@ def say_practice(what: str,                # the error, e.g. "names replaced by 
                  items: int, more: float, alpha: float = 0.05) -> str:
     "One sentence about all metrics, the best one first; the numbers are cases of 100."
     by = {how: [] for how in ("seen", "chance", "never")}
-    for p in sorted(found, key=lambda p: (-p.cases, p.metric)): by[_how_seen(p, alpha)].append(p)
+    for p in sorted(found, key=lambda p: (-p.cases, p.metric)): by[how_seen(p, alpha)].append(p)
     parts = [", ".join(f"{p.metric} in {100*p.cases:.0f}{'' if k else ' of 100 cases'}"
                        for k, p in enumerate(by["seen"]))]
     if by["chance"]:
@@ -334,3 +334,17 @@ def say_practice(what: str,                # the error, e.g. "names replaced by 
     if by["never"]: parts.append(f"never: {', '.join(p.metric for p in by['never'])}")
     return (f"To see {100*more:g} % more items with {what}, with {items:,} items: "
             f"{'; '.join(filter(None, parts))}.")
+
+# %% ../../nbs/advice/00_practice.ipynb #522325e8
+def say_plan(what: str, found: Sequence[Practice], plan: ComparisonPlan) -> str:
+    "One sentence: which metric shows it most often, and which needs the fewest items for the power of the plan."
+    best = max(found, key=lambda p: (p.cases, p.formula))
+    soonest = min(found, key=lambda p: (p.needed, -p.cases))
+    error = f"{100*plan.more:g} % more items with {what}"
+    if any(how_seen(p, plan.alpha) == "seen" for p in found):
+        told = f"With {plan.items:,} items {best.metric} shows {error} most often, in {100*best.cases:.0f} of 100 comparisons"
+    else: told = f"With {plan.items:,} items no metric shows {error} more often than by chance"
+    if not np.isfinite(soonest.needed): return f"{told}; no number of items that one could collect would do."
+    step = 10**max(len(str(int(soonest.needed))) - 2, 0)
+    needed = int(-(-soonest.needed//step)*step) # two digits, rounded up
+    return f"{told}; for {100*plan.power:.0f} of 100 it takes {needed:,} items, with {soonest.metric}."

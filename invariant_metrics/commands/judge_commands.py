@@ -44,7 +44,7 @@ def _probe_payload(summary, found) -> dict: # found: of `run_probe`
 # %% ../../nbs/commands/20_judge_commands.ipynb #853937b7
 probe = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
                     help="Does a metric notice what is broken? `probe TASK` (short for `probe metrics TASK`) "
-                    "measures it; the other commands look at encoders, at edits and at contested pairs.",
+                    "measures it; the other commands look at judges, at encoders, at edits and at contested pairs.",
                     epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json "
                     "--pred sysB.json --metrics bleu,cider-d")
 app.add_typer(probe, name="probe")
@@ -73,6 +73,36 @@ def _probe_command(
     lines = [f"{what} {sentence}" for part in summary.sentences.values() for what, sentence in part]
     told = [reader_note(readers)] if readers else []
     return Result("probe", payload, _probe_tables(summary), [*lines, *told, f"page: {page}"])
+
+# %% ../../nbs/commands/20_judge_commands.ipynb #h4pj0002
+@command(probe, "judge", "probes.judge_faults:judge_faults",
+         "invariant-metrics probe judge --target refs.json --pred sysA.json --pred sysB.json --judge chrf",
+         "invariant-metrics probe judge --judge invariant_metrics.probes.planted_faults:likes_first --pairwise",
+         argument="task")
+def _probe_judge(
+    call,
+    # the judge: a metric of texts by name or as package.module:object; with --pairwise also a function from
+    # questions to replies
+    judge: str,
+    out: Path | None = None, # also write a page and the table into this folder
+):
+    "Does a judge like the first place, length, or bold letters? And may it rank systems, from how many items?"
+    from invariant_metrics.probes.judge_faults import faults_report, write_faults
+    found = call(judge)
+    answers = [{"what": what, "sentence": sentence} for what, sentence in faults_report(found).answers]
+    rows = records(found.table)
+    payload = {"judge": found.name, "pairwise": found.pairwise, "task": found.task, "may_rank": found.may_rank,
+               "sentence": found.sentence, "items_needed": found.plan and found.plan.n_needed, "gap": found.gap,
+               "items": found.items, "asked": found.asked, "answers": answers, "table": rows,
+               "signature": found.signature, "notes": list(found.notes)}
+    lines = [found.sentence, *(f"{line['what']} {line['sentence']}" for line in answers), found.signature]
+    if out is not None:
+        given = {"command": "probe judge", "task": found.task, "judge": judge, **call.keywords}
+        payload["page"] = write_faults(found, out, given)
+        lines.append(f"page: {payload['page']}")
+    shown = [{k: v for k, v in row.items() if k != "words"} for row in rows]
+    table = ResultTable(shown, "what the judge does, beside what it notices")
+    return Result("faults", payload, [table], lines, found.notes, ResultTable(rows))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #1a664fe2
 @command(probe, "contested", "probes.contested:contested_pairs",
@@ -189,11 +219,11 @@ _TABLES = (".csv", ".tsv", ".json", ".jsonl", ".parquet", ".xlsx", ".gz", ".scor
 
 # a frame of scores, names of metrics, or None
 def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[Path] = ()):
-    names = [n for w in words for n in ([w] if Path(w).is_file() else parse_names(w))]
+    names = [n for w in words for n in ([w] if "cmd:" not in w and Path(w).is_file() else parse_names(w))]
     if not names: return None
-    files = [n for n in names if Path(n).is_file()]
+    files = [n for n in names if not n.startswith("cmd:") and Path(n).is_file()]
     others = [n for n in names if n not in files]
-    if lost := [n for n in others if Path(n).suffix in _TABLES]: raise InputError(f"no file {lost[0]}")
+    if lost := [n for n in others if Path(n).suffix in _TABLES and not n.startswith("cmd:")]: raise InputError(f"no file {lost[0]}")
     if files and others:
         raise InputError(f"--metrics: {files[0]} is a file and {others[0]} a name; give files or names")
     if not files:
@@ -461,7 +491,7 @@ def _power_command(
         raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred "
                          "sysB.txt --target refs.txt")
     _check_figure(figure)
-    from invariant_metrics.files import atomic_write
+    from invariant_metrics.files import atomic_write, systems_by_name
     from invariant_metrics.scoring.pilots import file_pilots, plan_pilots, power_figure
     alpha = round(1 - confidence, 12)
     if values:
@@ -469,7 +499,7 @@ def _power_command(
         pilots = file_pilots(values[0], second, tuple(system) or (None, None), asked or None, not unpaired)
         plans = plan_pilots(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
     else:
-        sides = {str(p): p for p in pred} if len(pred) > 1 else pred[0]
+        sides = systems_by_name(pred) if len(pred) > 1 else pred[0]
         plans = call(pred=sides, target=target, metrics=asked, alpha=alpha)
     if figure is not None:
         if len(plans) > 1:

@@ -12,8 +12,6 @@ import numpy as np
 
 from ..core import InputError
 from .word_edits import marked
-from ..encoders.text_encoder import FAMILY
-from ..encoders.weights import Place, load_pretrained, loading, resolve
 
 # %% ../../nbs/edits/80_language_models.ipynb #0ec9d9c2
 # for n = 1 … order: (T,) the last n symbols up to each place
@@ -170,19 +168,6 @@ def _per_token(values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, np.concatenate([[0], np.cumsum(lengths)[:-1]])) / lengths
 
 # %% ../../nbs/edits/80_language_models.ipynb #9d419b86
-def _causal_config(place: Place): # transformers' configuration
-    import transformers
-    with loading(place, "the configuration"):
-        config = transformers.AutoConfig.from_pretrained(place.path, local_files_only=True,
-                                                         trust_remote_code=False)
-    if getattr(config, "auto_map", None):
-        raise InputError(f"{place.name} brings code of its own, which is not run; "
-                         "take GPT-2 or another model that transformers knows")
-    if config.model_type in FAMILY or type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise InputError(f"{place.name} holds a {config.model_type!r} model, which does not predict the next "
-                         "word; take GPT-2 or another causal model")
-    return config
-
 def causal_scorer(weights,                 # a folder, or organization/model@commit
                   device: str = "cpu",
                   batch: int = 32,
@@ -190,17 +175,8 @@ def causal_scorer(weights,                 # a folder, or organization/model@com
     """The mean log-probability per token by a causal language model; raises InputError if it is missing,
     damaged, or reads both sides."""
     import torch
-    import transformers
-    place = resolve(weights)
-    config = _causal_config(place)
-    with loading(place, "the tokenizer"):
-        tokenizer = transformers.AutoTokenizer.from_pretrained(place.path, local_files_only=True,
-                                                               trust_remote_code=False)
-    begin = next((t for t in (tokenizer.bos_token_id, tokenizer.eos_token_id) if t is not None), None)
-    if begin is None: raise InputError(f"{place.name}: the tokenizer has no mark for the beginning of a text")
-    net = load_pretrained(transformers.AutoModelForCausalLM, place, config=config,
-                          dtype=torch.float32).requires_grad_(False).eval().to(device)
-    room = getattr(config, "max_position_embeddings", 1024)
+    from invariant_metrics.metrics.lm_judge import causal_network
+    net, tokenizer, begin, room, revision = causal_network(weights, device)
 
     @torch.no_grad()
     def score(texts: Sequence[str]) -> np.ndarray:
@@ -215,5 +191,5 @@ def causal_scorer(weights,                 # a folder, or organization/model@com
             said = logs[:, :-1].gather(2, ids[:, 1:, None])[..., 0] * there[:, 1:]
             out[order[k:k + batch]] = (said.sum(1) / there[:, 1:].sum(1).clamp(min=1)).double().cpu().numpy()
         return out
-    score.revision = place.revision
+    score.revision = revision
     return score

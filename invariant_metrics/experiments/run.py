@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ..core import InputError, announce
 from ..files import assets_folder, atomic_write, load_results
-from ..runs import clean_refusal, open_run, parts_summary, peak_memory, read_run, versions
+from ..runs import clean_refusal, inside_run, open_run, parts_summary, peak_memory, read_run, versions
 from ..runs import write_run
 
 # %% ../../nbs/experiments/50_run.ipynb #f50c8e69
@@ -41,7 +41,7 @@ def run_parts(out: str | Path,
              ) -> Run:
     "Run the parts that are not finished; raises InputError if the folder belongs to something else."
     out = Path(out)
-    with clean_refusal(out):
+    with clean_refusal(out), inside_run(out):
         meta = open_run(out, settings, resume, overwrite)
         wanted = parts(meta)
         for name, fill in wanted.items():

@@ -246,18 +246,23 @@ def _example_pairs(study: ImagineStudy) -> list[Part]: # an item each
     return pairs
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #d512fd99
+_FEWEST_ITEMS = 20 # below which no sentence stands on top of a page
+
 def _imagine_message(study: ImagineStudy) -> tuple[str, dict]: # sentence; title and panels
     "The answer in one sentence, and the figure that shows it."
     frame = _overall(study, "item")
+    n = int(frame["n"].max())
+    if n < _FEWEST_ITEMS:
+        return (f"{n} items are too few for an answer, which takes {_FEWEST_ITEMS}; the tables below are a first look.",
+                {"title": f"What adding it does, {n} items", "panels": [_gain_panel(study)]})
     words = frame.loc[_metrics_of(study), "auc"]
-    image = {g: frame.loc[imagine_names(g)[0], "auc"] for g in ("exact", "learned")}
-    best = f"{100*words.max():.0f} of 100 comparisons"
+    best = f"{_points(frame.loc[words.idxmax()], 'auc')} of 100 comparisons ({n} items)"
     sentence = f"The best metric of words tells a false caption from another wording in {best}; "
     if words.max() < .5:
         sentence = f"Words prefer a false caption to another wording (the best of them is right in {best}); "
-    sentence += (f"pictures are right in {100*image['learned']:.0f} if a small painter draws them and in "
-                 f"{100*image['exact']:.0f} if they are exact, "
-                 f"and the text encoder without any picture in {100*frame.loc[TEXT_ONLY, 'auc']:.0f}.")
+    drawn, exact, read = (_points(frame.loc[name], "auc") for name in (imagine_names("learned")[0], imagine_names("exact")[0], TEXT_ONLY))
+    sentence += (f"pictures are right in {drawn} if a small painter draws them and in {exact} if they are exact, "
+                 f"and the text encoder without any picture in {read}.")
     return sentence, {"title": "What adding it does", "panels": [_gain_panel(study)]}
 
 # %% ../../nbs/imagine/90_imagine_report.ipynb #2812542b

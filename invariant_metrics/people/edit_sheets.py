@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 
@@ -105,7 +106,7 @@ def _unchanged(rows: pd.DataFrame, checks: int) -> list[dict]: # questions with 
              "references": [CLAIMS["violation"]], "answer": _WRONG, "why": "Nothing was changed, "
              "so the text is as right as before."} for k, r in enumerate(texts.itertuples())]
 
-def edit_sheet(task: str, # captioning, translation or summarization
+def edit_sheet(task: Literal["captioning", "translation", "summarization"],
                target, out: str | Path, # the page; its key goes to `<out>.key.json`
                *, source=None, families: Sequence[str] | None = None,
                sample: int = 60,                   # largest number of edits of each kind

@@ -470,6 +470,6 @@ def collect(
     guide = {e["code"]: e for e in entries if e["part"] == "tutorial"}
     payload = {"schema": SCHEMA, "task": task, "words": words, "aspects": named, "items": shown,
                "images": pictures, "tutorial": list(guide), "known": {c: e["known"]
-        for c, e in guide.items()}, "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
+        for c, e in guide.items()}, "checked": any(e["part"] == "attention" for e in entries), "why": {c: e["why"] for c, e in guide.items()}, "evaluators": plan}
     return _write(Path(out), payload, entries, {"least_right": least_right, "least_seconds": least_seconds,
                                                   "seed": seed}, labels, [*notes, *said])

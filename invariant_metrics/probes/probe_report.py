@@ -84,13 +84,14 @@ def _probe_sentence(summary: ProbeSummary, task: str) -> str:
 
 # %% ../../nbs/probes/120_probe_report.ipynb #cef76ae9
 _SHOWN = 14 # metrics in the figure at most
+_SENTINELS = ("random", "length", "source-only") # that do not look at what they should
 
 def metric_panel(counts: pd.DataFrame, # of one view, as `count_kinds`
                  title: str,
                 ) -> dict:             # as `count_panel`
     "Kinds noticed and preferred by each metric; in gray what chance, length and the source alone reach."
     metrics = counts[~counts["known"]].head(_SHOWN)
-    aside = counts[counts["metric"].isin(("random", "length", "source-only"))]
+    aside = counts[counts["metric"].isin(_SENTINELS)]
     rows = [(r.metric, r.notices, r.prefers, False) for r in metrics.itertuples()]
     rows += [(f"{r.metric} (sentinel)", r.notices, r.prefers, True) for r in aside.itertuples()]
     of = int(counts["of"].max())
@@ -103,6 +104,10 @@ _PANEL = {"paired": "One edit apart", "item": "Beside {}", "set": "Over sets"}
 def best_clause(counts: pd.DataFrame) -> str: # of one view
     "The metric that notices most, and what it costs."
     best = counts[~counts["known"]].iloc[0]
+    blind = counts[counts["metric"].isin(_SENTINELS)].sort_values("notices").tail(1)
+    for one in blind.itertuples(): # what a metric that looks at nothing reaches is no achievement
+        if one.notices and one.notices >= best["notices"]:
+            return f"none notices more than {one.metric}, a sentinel, does: {one.notices} of {one.of} kinds"
     prefers = f", {best['prefers']} preferred" if best["prefers"] else ""
     return f"{best['metric']} leads: {best['notices']} of {best['of']} kinds noticed{prefers}"
 

@@ -15,7 +15,7 @@ from ..core import InputError, checked_arguments, package_version, unknown
 from ..data.photos import ImageReading
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..experiments.run import GivenOptions, run_parts
-from ..files import digest
+from ..files import digest, systems_by_name
 from .probe_task import ProbeResult, combine_results
 from ..runs import RUN_SCALES, data_identity
 
@@ -45,13 +45,6 @@ def _check_probe(task: str, scale: str, target=None, pred=()) -> None: # as of `
                          "and --source where there is one")
 
 # %% ../../nbs/probes/090_run_probe.ipynb #b876f46a
-def _system_names(preds: Sequence[str | Path]) -> dict[str, Path]: # system -> place
-    names = [Path(p).name.split(".")[0] or str(p) for p in preds]
-    names = names if len(set(names)) == len(names) else [str(p) for p in preds]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice: raise InputError(f"{twice[0]} is given twice as a prediction")
-    return dict(zip(names, map(Path, preds)))
-
 def _place(x): # as it is recorded: a path, or nothing where the items themselves were given
     if isinstance(x, (list, tuple)) and all(isinstance(p, (str, Path)) and Path(p).exists() for p in x):
         return [_place(p) for p in x]
@@ -102,7 +95,7 @@ def _text_probe(given: GivenOptions, systems: Mapping, common: Mapping) -> Calla
 # %% ../../nbs/probes/090_run_probe.ipynb #10619f95
 @checked_arguments
 def run_probe(
-    task: str,                             # colorization, images, captioning, translation or summarization
+    task: Literal["colorization", "images", "captioning", "translation", "summarization"],
     target=None,                           # your references or true pictures; default the package's own world
     pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
     *, source: str | Path | None = None,   # what texts were made from
@@ -154,12 +147,14 @@ def run_probe(
     weights = WeightChoice.of(weights).by_name()
     common = dict(metrics=metrics or None, families=list(families) if families else None, scale=scale,
                   seed=seed, device=device, weights=weights, workers=workers, progress=progress)
-    systems = _system_names(pred)
+    systems = {name: Path(place) for name, place in systems_by_name(pred).items()}
     probe = (_text_probe if task in _TEXT_PROBES else _picture_probe)(given, systems, common)
     where = f"on the probe of {task}" + (" without --target" if target is None else "")
     given.check_read(where, *common, "pred", "out", "overwrite")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
+    files = [m.partition(":")[2] for m in metrics or () if m.startswith(("answers:", "refusals:"))]
+    if files: places["answers"] = files
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),

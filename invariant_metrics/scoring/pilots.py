@@ -7,6 +7,7 @@ __all__ = ['file_pilots', 'plan_pilots', 'plan_systems', 'power_figure']
 
 # %% ../../nbs/scoring/40_pilots.ipynb #f5e1fbc1
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -15,7 +16,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ..core import InputError, checked_arguments, few
-from ..files import load_results
+from ..data.judgment_tables import metric_table
 from ..plots import HUES, INK, STYLE, small_figure
 from .power import Pilot, Power, mean_pilot, power, round_digits, system_pilot
 from .score import score
@@ -29,13 +30,6 @@ def _rows_of(frame: pd.DataFrame, system: str | None, path) -> pd.DataFrame: # t
         raise InputError(f"{path} holds no system {system!r}; it has {few(known)}")
     return frame[frame["system"] == (known[0] if system is None else system)]
 
-def _read_values(path) -> pd.DataFrame:
-    frame = load_results(path)
-    lost = [c for c in ("system", "metric", "name", "value") if c not in frame]
-    if lost:
-        raise InputError(f"{path} is no file of `score --per-item`: no column {', '.join(lost)}")
-    return frame
-
 def _match_names(metric: str, a: pd.Series, b: pd.Series) -> tuple[np.ndarray, np.ndarray]: # values by name
     for side in (a, b):
         if side.index.duplicated().any():
@@ -48,14 +42,14 @@ def _match_names(metric: str, a: pd.Series, b: pd.Series) -> tuple[np.ndarray, n
     return a.to_numpy(float), b.reindex(a.index).to_numpy(float)
 
 # %% ../../nbs/scoring/40_pilots.ipynb #061cca06
-def file_pilots(first: str | Path,          # parquet of `score --per-item`
+def file_pilots(first: str | Path,          # table of `score --per-item`
                 second: str | Path | None = None, # another; None: the first holds both systems
                 systems: tuple = (None, None), # names, if a file holds several
                 metrics: Sequence[str] | None = None, # None: all that both have
                 paired: bool = True,        # False: the systems answered different items
                ) -> list[Pilot]:            # one per metric
     "Pilots of differences of two systems from stored values; raises InputError if their items do not match."
-    frames = [_read_values(first), _read_values(first if second is None else second)]
+    frames = [metric_table(first), metric_table(first if second is None else second)]
     if second is None and systems == (None, None):
         systems = tuple(dict.fromkeys(frames[0]["system"]))
         if len(systems) != 2:
@@ -68,10 +62,13 @@ def file_pilots(first: str | Path,          # parquet of `score --per-item`
     if lost:
         raise InputError(f"no values of {few(lost)} in both files; they share {few(both)}")
     out = []
+    blank = tuple(dict.fromkeys(note for frame in frames for note in frame.attrs.get("notes", ()))) # of a judge
     for m in metrics or both:
-        x, y = (side[side["metric"] == m].set_index("name")["value"] for side in (a, b))
+        x, y = (side[side["metric"] == m].set_index("item")["value"] for side in (a, b))
+        if blank and paired: x, y = x[x.index.isin(y.index)], y[y.index.isin(x.index)] # answered in both
         if paired: x, y = _match_names(m, x, y)
-        out.append(mean_pilot(np.asarray(x), np.asarray(y), statistic=m, paired=paired))
+        pilot = mean_pilot(np.array(x, float), np.array(y, float), statistic=m, paired=paired)
+        out.append(replace(pilot, notes=(*blank, *pilot.notes)))
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #cf9537f5

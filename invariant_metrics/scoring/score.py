@@ -299,7 +299,7 @@ def _score_comparison(
             score = _pair_score(m, rows[s][m.name], same, known[s][m.name], permutations, settings)
             notes = dict.fromkeys([*score.notes, *_repeats(m, side, found, contents)])
             against = dict(reference=truth if m.compares else None,
-                           source=source if m.card.get("source") else None, **found.choices(m, s))
+                           source=source if m.card.get("source") or m.may_miss else None, **found.choices(m, s))
             scores[s][m.name] = replace(score, notes=tuple(notes), signature=score.signature.extended(**against))
     names = {s: getattr(side, "names", None) for s, side in found.systems.items()}
     return Scores(scores, found.metrics, rows, known, names, settings)
@@ -404,6 +404,11 @@ def _score_tricks(scores: Scores, found: SideComparison, extraction: Extraction,
 # replicates or permutations at most: more would take days for one more digit of an interval
 _MOST_DRAWS = 10**6
 
+# what other libraries call the arguments of `score`
+_ELSEWHERE = {"metric": "metrics", **dict.fromkeys(("prediction", "predictions", "preds", "hypotheses", "input"), "pred"),
+              **dict.fromkeys(("reference", "references", "refs", "targets", "ground_truth"), "target"),
+              "sources": "source"}
+
 @dataclass(frozen=True)
 class ScoreOptions:
     "How scores are computed; raises InputError on values that make no sense."
@@ -477,6 +482,7 @@ class ScoreOptions:
         "A copy with other values for some fields; raises InputError on an unknown name."
         names = [f.name for f in fields(self)]
         for name in more:
+            if name in _ELSEWHERE: raise InputError(f"score has no {name}; it calls it {_ELSEWHERE[name]}: score({_ELSEWHERE[name]}=…)")
             if name not in names: raise unknown("option of score", name, names)
         return replace(self, **more)
 
@@ -489,7 +495,7 @@ def _clusters(by: str | Sequence | None, found: SideComparison, sources: Sequenc
     return group_labels(by, side.names, sources, side.where)
 
 @full_precision()
-def score(pred, # folder, files, array, texts, features, statistics; or a dict of them, one per system
+def score(pred=None, # folder, files, array, texts, features, statistics; or a dict of them, one per system
           target=None,                          # the same for the targets; not needed for single metrics
           metrics: Sequence = ("psnr", "ssim"), # names, "package.module:object", or Metric objects
           *, source=None, # what the predictions were made from: images of captions, sentences of translations
@@ -511,6 +517,7 @@ def score(pred, # folder, files, array, texts, features, statistics; or a dict o
     if not isinstance(options, ScoreOptions):
         raise InputError("options is a ScoreOptions; options of the metrics go into metric_options={...}")
     options = options.including(**more)
+    if pred is None: raise InputError("nothing to score: give pred, files or items, or a dict of them by system")
     if options.group is not None and options.paired:
         raise InputError("a paired difference has no groups; leave out --group (group=)")
     several = isinstance(pred, Mapping) and not by_id(pred, target)

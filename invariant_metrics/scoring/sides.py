@@ -10,6 +10,7 @@ __all__ = ['Side', 'Extraction', 'listed_metrics', 'by_id', 'options_of', 'SideC
 import inspect
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core import (InputError, Note, Signature, check_source, few, is_tensor,
-                                    lazy_import, progress)
+                                    lazy_import, name_parts, progress)
 from ..data.items import (Images, align_items, batches, check_sizes, collect_items, matching,
                                           sources_of)
 from ..data.matching import match_hint, match_names
@@ -27,7 +28,7 @@ from ..data.text_sides import Choice, load_items, load_references, name_alike
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
 from ..metrics.metric import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
-                                            get_metric, metric_card)
+                                            get_metric, library_of, metric_card)
 from ..metrics.metric import weights_of
 from ..metrics.metric import metrics as registered
 from ..metrics.gaussian import GaussianStats, open_features
@@ -101,15 +102,16 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> "Tensor":
         return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
 # %% ../../nbs/scoring/00_sides.ipynb #71a4ed8a
-def listed_metrics(metrics, # a name, several with commas, a Metric, or a list of names and Metrics
+def listed_metrics(metrics, # a name, several with commas, a Metric, one of another library, or a list of these
                   ) -> list:
-    "Metrics as a list; raises InputError if one is neither a name nor a Metric."
-    alone = isinstance(metrics, (str, Metric)) or not isinstance(metrics, Iterable)
+    "Metrics as a list, those of other libraries adapted; raises InputError if one is no name and no metric."
+    alone = isinstance(metrics, (str, Metric)) or library_of(metrics) or not isinstance(metrics, Iterable)
     if isinstance(metrics, (bytes, Mapping)):
         raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
     out = []
     for spec in [metrics] if alone else metrics:
-        if isinstance(spec, str): out += [part.strip() for part in spec.split(",")]
+        if isinstance(spec, str): out += name_parts(spec)
+        elif library_of(spec): out.append(get_metric(spec))
         elif isinstance(spec, Metric) or callable(spec): out.append(spec)
         else: raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {spec!r:.60}")
     if not out or "" in out:
@@ -246,9 +248,10 @@ def _open_source(source, metrics: Sequence[Metric], named: Mapping, **options) -
             raise InputError(f"{name} needs the {kind} that the predictions were made from: "
                              "give --source (source=)")
         return None
-    if not wanted:
+    judged = any(m.may_miss and m.inputs == "texts" for m in metrics) # a judge is shown what there is
+    if not wanted and not judged:
         raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
-    kind = next(iter(wanted))
+    kind = next(iter(wanted), "texts")
     return _open_side(source, "source", kind, **(options if kind == "images" else named))
 
 def _named_alike(found: SideComparison) -> SideComparison: # texts of one item under one name on all sides
@@ -428,6 +431,22 @@ def _constant(x: "Tensor", where: str) -> tuple[str, ...]:
     return (Note(f"{len(fixed)} of {x.shape[1]} features are constant in {where}: {few(fixed)}",
                  "constant-features"),)
 
+# %% ../../nbs/scoring/00_sides.ipynb #51a90ea1
+def _made_as(side: Images) -> tuple[str, str]: # the commonest size and format, each as a word
+    endings = [path.suffix.lower().replace("jpeg", "jpg") for path in side.sizes]
+    (size, _), (ending, _) = (Counter(x).most_common(1)[0] for x in (side.sizes.values(), endings))
+    return "×".join(map(str, size)), ending
+
+def _made_otherwise(pred: Side, target: Side) -> tuple[str, ...]:
+    "A note on two sides whose files are of other sizes, or of which one is compressed."
+    if not all(isinstance(side, Images) and side.sizes for side in (pred, target)): return ()
+    made = [_made_as(side) for side in (pred, target)]
+    lossy = [ending in (".jpg", ".webp") for _, ending in made]
+    if made[0][0] == made[1][0] and lossy[0] == lossy[1]: return ()
+    p, t = [f"{side.where} holds {size} pixels in {ending} files" for side, (size, ending) in zip((pred, target), made)]
+    return (Note(f"{p}, {t}: size and compression alone move a distance between sets; make both sides alike",
+                 "made-otherwise"),)
+
 # %% ../../nbs/scoring/00_sides.ipynb #c68ee351
 def _set_rows(metric: SetMetric,
              pred: Side,
@@ -441,7 +460,8 @@ def _set_rows(metric: SetMetric,
         if isinstance(pred, GaussianStats):
             raise InputError(f"{metric.name} needs samples, and statistics hold only their moments")
         return NotedRows(Rows(extraction(metric, pred, where[0])), _notes(metric, pred, where[0]))
-    notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1])]))
+    notes = tuple(dict.fromkeys([*_notes(metric, pred, where[0]), *_notes(metric, target, where[1]),
+                                 *_made_otherwise(pred, target)]))
     if not any(isinstance(side, GaussianStats) for side in (pred, target)):
         p = extraction(metric, pred, where[0])
         t = extraction(metric, target, where[1])

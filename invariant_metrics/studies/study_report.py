@@ -298,6 +298,7 @@ def _training_message(improvements: pd.DataFrame) -> tuple[str, str, dict | None
     sentence = f"training with invariants improved {own['better'].sum()} of {own['of'].sum()} measurements"
     best = own.loc[(own["better"] - own["worse"]).idxmax()]
     title = f"{best['system']} gains most: better in {best['better']} of {best['of']} metrics"
+    if not best["better"]: title = f"no system gains: none is better in any of {best['of']} metrics"
     if len(controls):
         share = own["better"].sum() / max(own["of"].sum(), 1)
         of_controls = controls["better"].sum() / max(controls["of"].sum(), 1)

@@ -1,5 +1,7 @@
 "The command line, end to end: help, one-line errors, score, study and its run folder."
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,10 +77,35 @@ def test_score_ranks_systems_and_prints_json(tmp_path):
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     scores = answer["result"]["scores"]
-    assert answer["schema"] == 1 and scores[str(near)]["psnr"]["value"] > scores[str(far)]["psnr"]["value"]
+    assert answer["schema"] == 1 and scores["near"]["psnr"]["value"] > scores["far"]["psnr"]["value"]
     assert (tmp_path/"items.parquet").exists()
     again = cli("score", "psnr", "--pred", near, "--target", truth, "--reps", 50, cwd=tmp_path)
     assert again.returncode == 0 and "psnr" in again.stdout
+
+
+def test_scores_of_items_go_from_score_to_agree_and_power_as_csv(tmp_path):
+    drawn = np.random.default_rng(0)
+    words = "a red blue small boat car dog tree is left right of the near sees under".split()
+    refs = [" ".join(drawn.choice(words, 8)) for _ in range(20)]
+    hyps = {"sysA": [r.replace("red", "green") for r in refs], "sysB": [r.replace("a ", "the ").replace("boat", "ship") for r in refs]}
+    (tmp_path/"refs.txt").write_text("\n".join(refs))
+    for name, texts in hyps.items(): (tmp_path/f"{name}.txt").write_text("\n".join(texts))
+    people = [f"{i},{s},{drawn.integers(1, 6)}" for s in hyps for i in range(1, 21)]
+    (tmp_path/"judgments.csv").write_text("\n".join(["item,system,score", *people]))
+    scored = cli("score", "chrf", "--pred", "sysA.txt", "--pred", "sysB.txt", "--target", "refs.txt", "--per-item", "scores.csv", cwd=tmp_path)
+    agreed = cli("agree", "judgments.csv", "--metrics", "scores.csv", "--json", cwd=tmp_path)
+    planned = cli("power", "--values", "scores.csv", cwd=tmp_path)
+    assert [done.returncode for done in (scored, agreed, planned)] == [0, 0, 0], scored.stderr + agreed.stderr + planned.stderr
+    first = json.loads(agreed.stdout)["result"]["table"][0]
+    assert (first["metric"], first["n_rows"], first["n_systems"]) == ("chrf", 40, 2)
+
+
+def test_texts_are_read_from_standard_input(tmp_path):
+    (tmp_path/"refs.txt").write_text("a red boat\na blue car\n")
+    done = subprocess.run([sys.executable, "-m", "invariant_metrics", "score", "chrf", "--pred", "-", "--target", "refs.txt", "--ci", "none", "--json"],
+                          input="a red boat\na blue car\n", text=True, capture_output=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["result"]["scores"]["-"]["chrf"]["value"] == pytest.approx(100)
 
 
 @pytest.mark.parametrize("command", ["metrics", "invariants", "weights list", "cache list"])

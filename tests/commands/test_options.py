@@ -104,7 +104,8 @@ def test_help_shows_choices_exit_codes_and_completion(tmp_path):
     assert "[quick|default|full]" in cli("probe", "metrics", "--help", cwd=tmp_path).stdout
 
 
-@pytest.mark.parametrize("words, offers", [("score --ci b", "bootstrap"), ("study colorization --scale f", "full"), ("ag", "agree")])
+@pytest.mark.parametrize("words, offers", [("score --ci b", "bootstrap"), ("study colorization --scale f", "full"), ("ag", "agree"), ("score psnr,ss", "psnr,ssim"), ("probe metrics ca", "captioning"),
+                                           ("study tra", "translation"), ("score --metrics cider-", "cider-d"), ("score --weights incep", "inception=")])
 def test_the_shell_completes_names_and_choices(words, offers, monkeypatch):
     line = f"invariant-metrics {words}"
     monkeypatch.setenv("_INVARIANT_METRICS_COMPLETE", "complete_bash")
@@ -142,3 +143,10 @@ def test_tables_for_people_say_direction_confidence_and_signature(tmp_path):
     assert r"chrf $\uparrow$" in latex and r"90 \% low" in latex and r"\caption{" in latex and "chrf" in latex.split(r"\caption{")[1].splitlines()[0]
     head, first, *_ = csv.splitlines()
     assert {"metric", "better", "value", "ci_low", "ci_high", "confidence", "signature"} <= set(head.split(",")) and "higher" in first and "metric:chrf" in first
+
+
+def test_help_shows_what_is_mostly_used_and_help_all_the_rest(tmp_path):
+    short, whole = (cli("score", word, cwd=tmp_path).stdout for word in ("--help", "--help-all"))
+    assert "Mostly used" in short and "--pred" in short and "--permutations" not in short and "--help-all" in short
+    assert "--permutations" in whole and "--pred" in whole and len(whole) > 2*len(short)
+    assert "--help-all" not in cli("lclip", "export", "--help", cwd=tmp_path).stdout # of few options all are shown

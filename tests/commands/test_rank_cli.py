@@ -303,7 +303,7 @@ def test_what_a_path_holds_stays_in_one_line(tmp_path):
 def test_the_command_and_the_function_take_the_same_words():
     from invariant_metrics.commands.rank_commands import rank
     command = typer.main.get_command(rank).commands["explain"]
-    of_page = {"words", "pictures", "form", "quiet", "debug", "strict"}
+    of_page = {"words", "pictures", "form", "quiet", "debug", "strict", "help_all"}
     assert {p.name for p in command.params} - of_page == set(inspect.signature(inspect.unwrap(ranking_run.rank)).parameters)
 
 

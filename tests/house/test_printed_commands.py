@@ -1,4 +1,4 @@
-"""Every command that README, the first tutorial and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
+"""Every command that README, the pages of commands and `--help` print is run as printed, from a folder outside of the repository that holds what the example names.
 
 The commands are read from where a user reads them, so a new example without data here fails. What cannot be run as it
 stands is named below with the reason: lines of pip, pytest and the site; commands that need a network or a GPU, whose
@@ -40,16 +40,20 @@ LONG = ("study ", "lclip study ", "imagine study ", "probe images", "weights tra
 HERE = {row["name"] for row in list_weights() if row["present"]}
 
 
-def readme_lines() -> list[str]:
-    blocks = re.findall(r"```\s*sh\n(.*?)```", (ROOT/"README.md").read_text(encoding="utf-8"), re.S)
+def prose(notebook: str) -> str: # of nbs/tutorials
+    cells = json.loads((ROOT/"nbs"/"tutorials"/notebook).read_text(encoding="utf-8"))["cells"]
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def block_lines() -> list[str]: # of README and of the page of commands by task
+    text = (ROOT/"README.md").read_text(encoding="utf-8") + prose("070_by_task.ipynb")
+    blocks = re.findall(r"```\s*sh\n(.*?)```", text, re.S)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
 
 
 def tutorial_lines() -> list[str]: # those of the first page for a user's own data
-    cells = json.loads((ROOT/"nbs"/"tutorials"/"00_own_data.ipynb").read_text(encoding="utf-8"))["cells"]
-    told = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    return re.findall(r"`(invariant-metrics [^`]+)`", told)
+    return re.findall(r"`(invariant-metrics [^`]+)`", prose("000_own_data.ipynb"))
 
 
 def help_lines(command, path: str = "invariant-metrics") -> list[str]:
@@ -57,7 +61,7 @@ def help_lines(command, path: str = "invariant-metrics") -> list[str]:
     return [*own, *(line for name, below in getattr(command, "commands", {}).items() for line in help_lines(below, f"{path} {name}"))]
 
 
-PRINTED = list(dict.fromkeys(line for line in [*readme_lines(), *tutorial_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
+PRINTED = list(dict.fromkeys(line for line in [*block_lines(), *tutorial_lines(), *help_lines(typer.main.get_command(app))] if line and not line.startswith(NOT_OURS)))
 
 
 # what the examples name
@@ -254,6 +258,12 @@ def finished_probe(place: Path) -> None:
     assert cli(*words, cwd=place.parent).returncode == 0
 
 
+def judged_elsewhere(place: Path) -> None: # what the probe of refs.json asks, answered by a count of words
+    assert cli("probe", "captioning", "--target", "refs.json", "--ask", "asked.jsonl", cwd=place.parent).returncode == 0
+    items = [json.loads(line) for line in (place.parent/"asked.jsonl").read_text().splitlines()[1:]]
+    place.write_text("\n".join(json.dumps({"id": row["id"], "score": len(row["prediction"].split())}) for row in items))
+
+
 def letters_clip(place: Path) -> None: # a light CLIP of random weights that reads letters
     import transformers
     from invariant_metrics.encoders.encoder import CLIP, Preprocess
@@ -283,13 +293,14 @@ DATA = { # what an example names -> how it is made
     "photographs/": lambda p: picture_folder(p, 6, 96, seed=4), "photos/": lambda p: picture_folder(p, 8, 128, seed=6), "label-maps/": label_maps,
     "refs.json": as_json(REFERENCES), "sysA.json": as_json(FIRST), "sysB.json": as_json(SECOND), "hyp.json": as_json(FIRST), "images/": captions_folder,
     "refs.txt": as_lines([r[0] for r in REFERENCES.values()]), "sysA.txt": as_lines(FIRST.values()), "sysB.txt": as_lines(SECOND.values()),
+    "judge.py": as_lines(["import json, sys", "for line in sys.stdin:", "    q = json.loads(line)", "    print(json.dumps({'id': q['id'], 'score': len(q['prediction'])}))"]),
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
     "answers/": page_and_answers,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "imagenet/train": lambda p: picture_folder(p, 6, 96, seed=4), 
     "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
-    "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
+    "scores.jsonl": judged_elsewhere, "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
     "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
     "domains.jsonl": lambda p: p.write_text("\n".join(json.dumps({"id": k, "references": v, "domain": PAIRS[k][1].split()[-1]}) for k, v in REFERENCES.items()))}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,

@@ -85,6 +85,39 @@ def test_links_lead_to_notebooks_that_exist():
     assert not dead, dead
 
 
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory):
+    "The pages that are written from cards and signatures."
+    out = tmp_path_factory.mktemp("reference")
+    done = subprocess.run([sys.executable, ROOT/".ci"/"reference", out], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_every_metric_has_a_page_and_a_line_in_the_table(reference):
+    homes = json.loads((ROOT/"invariant_metrics"/"assets"/"index"/"cards.json").read_text(encoding="utf-8"))["homes"]
+    table = (reference/"index.qmd").read_text(encoding="utf-8")
+    assert {p.stem for p in reference.glob("*.qmd")} == {*homes, "index", "invariants", "networks", "api"}
+    assert all(f"[{name}]({name}.qmd)" in table for name in homes)
+    for name in homes:
+        text = (reference/f"{name}.qmd").read_text(encoding="utf-8")
+        assert re.search(r"\| Range \| \S", text) and f"invariant-metrics score {name} --pred" in text and "```python" in text
+        for link in re.findall(r"\]\((\.\./\S+\.ipynb)\)", text): assert (NBS/"reference"/link).resolve().exists() or (NBS/link.removeprefix("../")).exists(), (name, link)
+    sidebar = (NBS/"sidebar.yml").read_text(encoding="utf-8")
+    assert all(f"href: reference/{page}.qmd" in sidebar for page in ("index", "invariants", "networks", "api"))
+
+
+def test_examples_of_the_metrics_pages_run(reference):
+    import invariant_metrics as im
+    cards = {card["name"]: card for card in im.metric_cards()}
+    for path in sorted(reference.glob("*.qmd")):
+        card = cards.get(path.stem)
+        if not card or card["inputs"] != "texts" or card["weights"] != "none" or card["kind"] == "set" or card.get("source") == "images": continue
+        code = re.search(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.S)[1]
+        exec(code.replace("im.score(", "found = im.score(", 1), there := {})
+        assert there["found"][path.stem].n == 2, path.stem
+
+
 def test_no_two_pages_of_a_folder_have_one_name():
     "nbdev drops the number of a notebook when it names its page."
     pages = [re.sub(r"(^|/)\d+_", r"\1", name) for name in NOTEBOOKS]
@@ -270,7 +303,7 @@ def test_nbdev_processes_every_notebook(copy, quarto):
 def test_site_builds_and_its_pages_are_whole(copy):
     before = (copy/"README.md").read_text(encoding="utf-8")
     run(copy, "bash", ".ci/site")
-    assert len(list((copy/"_docs").rglob("*.html"))) == len(NOTEBOOKS)
+    assert len(list((copy/"_docs").rglob("*.html"))) == len(NOTEBOOKS) + len(list((copy/"_proc"/"reference").glob("*.qmd")))
     assert (copy/"README.md").read_text(encoding="utf-8") == before
 
 

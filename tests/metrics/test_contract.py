@@ -20,7 +20,7 @@ ELSEWHERE = { # name -> why it is not here
     "inception-score": "takes Inception's own logits: tests/metrics/test_inception_score.py",
     "lpips-vgg": "as lpips-alex, on a network that takes long: tests/metrics/test_lpips.py",
     "bleurt": "a network of random weights judges at random: tests/metrics/test_bleurt.py",
-    "ms-ssim": "needs larger images: tests/metrics/test_image_battery.py", "comet": "needs an environment of its own", "meteor-1.5": "needs Java",
+    "lm-judge": "needs a language model: tests/metrics/test_lm_judge.py", "ms-ssim": "needs larger images: tests/metrics/test_image_battery.py", "comet": "needs an environment of its own", "meteor-1.5": "needs Java",
     **dict.fromkeys(("clipscore", "refclipscore"), "needs images and texts: tests/metrics/test_caption.py"),
     **dict.fromkeys(("l-clipscore", "refl-clipscore"), "needs images and texts: tests/encoders/test_lclip_networks.py"),
     **dict.fromkeys(("imagine-image", "imagine-text-image"), "its generator draws painted scenes: tests/metrics/test_imagine_scores.py"),

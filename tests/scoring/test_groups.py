@@ -92,7 +92,7 @@ def test_domains_of_nocaps(nocaps, metric):
 def test_the_command_prints_groups_and_their_mean(nocaps, clips):
     done = cli("score", "bleu-4", "--pred", "pred.json", "--target", "val.json", "--ci", "none", "--group", "domain", "--json", cwd=nocaps)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)["result"]["groups"]["pred.json"]
+    found = json.loads(done.stdout)["result"]["groups"]["pred"]
     assert set(found["groups"]) == {"in-domain", "near-domain", "out-domain"} and found["mean"]["bleu-4"]["n"] == 3
     shown = cli("score", "psnr", "--pred", str(clips/"pred"), "--target", str(clips/"target"), "--recursive", "--group", "folder", cwd=nocaps)
     assert "mean of groups" in shown.stdout and "clip08" in shown.stdout

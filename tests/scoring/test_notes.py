@@ -102,7 +102,7 @@ def test_json_has_a_code_beside_each_note_and_strict_prints_the_notes_alone(tmp_
     for name, text in (("pred", "a cat\na dog\n"), ("good", "the cat\nthe dog\n"), ("empty", "the cat\n\n")): (tmp_path/name).with_suffix(".txt").write_text(text)
     call = ["score", "chrf", "--ci", "none", "--pred", str(tmp_path/"pred.txt"), "--target"]
     assert main([*call, str(tmp_path/"empty.txt"), "--json"]) == 0
-    score = json.loads(capsys.readouterr().out)["result"]["scores"][str(tmp_path/"pred.txt")]["chrf"]
+    score = json.loads(capsys.readouterr().out)["result"]["scores"]["pred"]["chrf"]
     assert dict(zip(score["note_codes"], score["notes"], strict=True))["empty-references"] == "1 of 2 references are empty"
     assert main([*call, str(tmp_path/"empty.txt"), "--strict"]) == 2
     out, err = capsys.readouterr()

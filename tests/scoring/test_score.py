@@ -241,8 +241,18 @@ def test_bad_images_are_listed_together_and_can_be_skipped(folders, tmp_path, sc
     done = cli("score", "fd", "--pred", made, "--target", truth, cwd=tmp_path)
     assert done.returncode == 2 and "0503.png" in done.stderr and "0507.png" in done.stderr and "--skip-bad" in done.stderr
     done = cli("score", "fd", "--pred", made, "--target", truth, "--skip-bad", "--json", cwd=tmp_path)
-    answer = result(done)["scores"][str(made)]["fd"]
+    answer = result(done)["scores"]["made"]["fd"]
     assert answer["n"] == 28 and any("2 items" in n for n in answer["notes"])
+
+
+def test_sets_of_other_sizes_or_compression_are_noted(folders, tmp_path, scenes):
+    root, truth, _ = folders
+    small = tmp_path/"small"
+    small.mkdir()
+    for path in sorted(truth.iterdir())[:30]: Image.open(path).resize((48, 48)).save(small/f"{path.stem}.jpg")
+    told = result(cli("score", "fd", "--pred", small, "--target", truth, "--json", cwd=tmp_path))["scores"]["small"]["fd"]
+    assert any("48×48 pixels in .jpg files" in note and "make both sides alike" in note for note in told["notes"])
+    assert "made-otherwise" in told["note_codes"]
 
 
 def test_text_files_with_and_without_queries(tmp_path):
@@ -252,8 +262,8 @@ def test_text_files_with_and_without_queries(tmp_path):
     (tmp_path/"a.txt").write_text("\n".join(lines) + "\n"); (tmp_path/"b.txt").write_text("\n".join(x.replace("dogs", "trains") for x in lines) + "\n")
     (tmp_path/"short.txt").write_text("\n".join(lines[:-1]) + "\n")
     words = ["--pred", tmp_path/"b.txt", "--target", tmp_path/"a.txt", "--weights", "minilm", "--json"]
-    alone = result(cli("score", "fbd,fbd-4", *words, cwd=tmp_path))["scores"][str(tmp_path/"b.txt")]
-    asked = result(cli("score", "fbd", *words, "--query", tmp_path/"a.txt", cwd=tmp_path))["scores"][str(tmp_path/"b.txt")]
+    alone = result(cli("score", "fbd,fbd-4", *words, cwd=tmp_path))["scores"]["b"]
+    asked = result(cli("score", "fbd", *words, "--query", tmp_path/"a.txt", cwd=tmp_path))["scores"]["b"]
     assert "query:none" in alone["fbd-minilm"]["signature"] and "query:pair" in asked["fbd-minilm"]["signature"]
     assert alone["fbd-minilm"]["ci"] is not None and alone["fbd-minilm"]["value"] != asked["fbd-minilm"]["value"]
     for more, says in ((["--query", tmp_path/"short.txt"], "64 texts for 63 queries"), (["--layer", "last4"], "fd --encoder bert")):

@@ -96,7 +96,7 @@ def test_values_per_item_carry_ids(folder, capsys):
     ("score bleu --pred hyp.txt --target ref0.txt --option language=tlh", "no tokenizer is set for language 'tlh'"),
     ("score cider-d --pred hyp.txt --target ref0.txt --option sigma=-1", "option sigma is 0.001 to 1,000,000"),
     ("score clipscore --pred hyp.json", "weights fetch clip-vit-b-32|give --source"),
-    ("score bleu-4 --pred hyp.txt --target ref0.txt --per-item x.csv", "name the file x.parquet"),
+    ("score bleu-4 --pred hyp.txt --target ref0.txt --per-item x.txt", "name the file x.csv"),
     ("score psnr --pred hyp.txt --target ref0.txt", "is a text file, and psnr looks at images"),
     ("score bleu-4,psnr --pred hyp.txt --target ref0.txt", "do not look at the same kind of thing"),
     ("score bleu-4 --pred hyp.txt --pred hyp.json --target ref0.txt --paired --ci none", "leave one of them out"),

@@ -83,9 +83,9 @@ def test_command_json_and_file_of_items_say_the_same(tmp_path):
         (tmp_path/name).write_text("".join(f"{t}\n" for t in texts))
     line = "score rouge-l --pred good.txt --target ref0.txt ref1.txt --tricks --per-item items.parquet".split()
     found = json.loads(cli(*line, "--json", cwd=tmp_path).stdout)["result"]
-    name, best = next(iter(found["tricks"]["good.txt"]["rouge-l"].items()))
-    whole = found["scores"]["good.txt"]["rouge-l"]["value"]
+    name, best = next(iter(found["tricks"]["good"]["rouge-l"].items()))
+    whole = found["scores"]["good"]["rouge-l"]["value"]
     assert best["difference"]["value"] == pytest.approx(whole - best["score"]["value"]) and best["meaning"]
     items = pd.read_parquet(tmp_path/"items.parquet").groupby("system").value.mean()
-    assert items["good.txt"] == pytest.approx(whole) and items[f"good.txt, {name}"] == pytest.approx(best["score"]["value"])
+    assert items["good"] == pytest.approx(whole) and items[f"good, {name}"] == pytest.approx(best["score"]["value"])
     assert "beside cheap tricks" in cli(*line, cwd=tmp_path).stdout
