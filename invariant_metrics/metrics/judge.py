@@ -80,7 +80,8 @@ def judge_metric(
     *, inputs: str = "texts",      # or "images"
     higher_is_better: bool | None = True,
     compares: bool = True,         # whether it is shown references
-    **card: str,                   # measures, range, weights, cite
+    told: Sequence[str] = (),      # lines for the reader of its numbers
+    **card: str,                   # measures, range, weights, cite, if_silent
 ) -> Metric:
     "The answers of a judge as a metric of texts or of pictures, each different question asked once."
     card = {"inputs": inputs, "measures": "what a judge answers", **({"target": "references"} if compares else {}),
@@ -88,12 +89,16 @@ def judge_metric(
     if inputs == "images":
         def compare(pred, target=None): return _ask_once(ask, _picture_questions(pred, target), name).values
         kind = PairedMetric if compares else SingleMetric
-        return kind(name, pixels, compare, higher_is_better, signature, card=card, may_miss=True)
+        def notes(rows):
+            missing = int(np.isnan(np.asarray(rows)).sum())
+            return (*([f"{missing} of {len(rows)} answers are refused or missing"] if missing else ()), *told)
+        return kind(name, pixels, compare, higher_is_better, signature, card=card, may_miss=True, notes=notes)
     def phi(pred, target=None, source=None):
         return _ask_once(ask, text_questions(pred, target if compares else None, source), name)
     phi.ask = ask # which of two it says by itself: `pairwise_judge`
     return TextMetric(name, phi, lambda found: found.values, higher_is_better, signature, phi_key=f"judge|{signature}",
-                      card=card, compares=compares, may_miss=True, notes=_count_silence,
+                      card=card, compares=compares, may_miss=True,
+                      notes=lambda found: (*_count_silence(found), *told),
                       deviation=lambda found: found.deviation)
 
 # %% ../../nbs/metrics/290_judge.ipynb #h4pw0002
