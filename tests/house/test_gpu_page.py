@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 NBS = Path(__file__).parents[2]/"nbs"
-PAGE = NBS/"tutorials"/"50_gpu.ipynb"
+PAGE = NBS/"tutorials"/"050_gpu.ipynb"
 WORDS = re.compile(r"\bGPUs?\b|\bCUDA\b|\b[ABH][12]00\b|\baccelerators?\b|\bTF32\b", re.I)
-MARKS = ("50_gpu.ipynb", "not measured")
+MARKS = ("050_gpu.ipynb", "not measured")
 # what is said beside GPUs: what a thing needs, what others did or published, commands, what is on Apple's; page -> beginning of the sentence
 BESIDE = {"commands/10_score_commands": ("**Limits.** `--device cuda` needs a GPU",), "encoders/120_caption_store": ("Johnson et al.",),
           "index": ("6.7 GB with CUDA", "Without a GPU 2.0 GB", "Neither needs"),
@@ -51,7 +51,7 @@ def test_no_sentence_about_a_gpu_is_unmarked():
                 said = [words for words in beside if sentence.lstrip("> -").startswith(words)]
                 used |= {(name, words) for words in said}
                 if not said: wrong.append(f"{name}: {sentence[:150]}")
-    assert not wrong, "say `not measured yet`, link tutorials/50_gpu or enter the sentence in its table:\n" + "\n".join(wrong)
+    assert not wrong, "say `not measured yet`, link tutorials/050_gpu or enter the sentence in its table:\n" + "\n".join(wrong)
     idle = [(name, words) for name, several in BESIDE.items() for words in several if (f"{name}.ipynb", words) not in used]
     assert not idle, idle
 
