@@ -22,11 +22,12 @@ from ..core import InputError
 
 # %% ../../nbs/models/200_beside.ipynb #866fe2bf
 class WeightAverage:
-    "A moving average of a network's numbers (Polyak and Juditsky 1992); raises InputError on a decay not in (0, 1)."
+    "A moving average of a network's numbers (Polyak and Juditsky 1992); InputError on a decay not in (0, 1)."
     def __init__(self, model: nn.Module,
                  decay: float, # what is left of the average after a step, at most
                 ):
-        if not 0 < decay < 1: raise InputError(f"the decay of averaged weights lies between 0 and 1, not at {decay}")
+        if not 0 < decay < 1:
+            raise InputError(f"the decay of averaged weights lies between 0 and 1, not at {decay}")
         self.model = model
         self.decay = decay
         self.tensors = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -62,7 +63,8 @@ def _blocks(model: nn.Module) -> list[nn.Module]: # none within another
         parts = [*module.children()]
         sequence = isinstance(module, nn.Sequential)
         deep = any([*part.children()] for part in parts) # then its entries are blocks themselves
-        whole = len(parts) > 1 and not (sequence and deep) and not isinstance(module, nn.ModuleList | nn.ModuleDict)
+        holder = isinstance(module, nn.ModuleList | nn.ModuleDict)
+        whole = len(parts) > 1 and not (sequence and deep) and not holder
         trained = any(p.requires_grad for p in module.parameters())
         if module is not model and (listed or sequence) and whole and trained and not moves_itself(module):
             found.append(module)
@@ -74,7 +76,7 @@ def _blocks(model: nn.Module) -> list[nn.Module]: # none within another
 
 @contextmanager
 def computed_twice(model: nn.Module) -> Iterator[int]: # number of its blocks
-    "While this is open, blocks of a network are computed again for the gradient; raises InputError if it has none."
+    "While this is open, blocks of a network are computed again for the gradient; InputError if it has none."
     blocks = _blocks(model)
     if not blocks:
         raise InputError(f"{type(model).__name__} has no blocks that can be computed twice; "
@@ -94,7 +96,8 @@ class Watch:
     background: bool = False                              # in a thread, while the network trains on
 
     def __post_init__(self):
-        if self.every < 1: raise InputError(f"a network is measured every step or more rarely, not every {self.every}")
+        if self.every < 1:
+            raise InputError(f"a network is measured every step or more rarely, not every {self.every}")
 
 class Watcher:
     "Measures copies of a network; its rows are (step, \"validation\", name, 0, value)."

@@ -369,8 +369,8 @@ class Colorization(StudyTask):
     def truth_values(self, spec: str,
                      limit: float = 256.0,  # MB
                     ) -> Tensor | KeptTargets | None: # (N, ...) float16; None: computed at each step
-        """g of the truth for the training pictures, computed by one process; beyond `limit` kept in files if that
-        was asked for."""
+        """g of the truth for the training pictures, computed by one process; beyond `limit` kept in files if
+        that was asked for."""
         g = self.invariant(spec)
         rgb = self.pictures["train"].rgb
         one = g.value(rgb[:1].to(self.device))

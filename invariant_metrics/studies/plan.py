@@ -194,8 +194,9 @@ def _systems(asked: Sequence[str]) -> tuple[tuple[str, ...], ...]: # "segmentati
     return systems
 
 def _asked_size(usual: StudySize, settings: Mapping) -> StudySize:
-    "The size with the sides, batches and steps between that were asked for; raises InputError on impossible ones."
-    if (settings["side"] or 16) < 16: raise InputError(f"pictures have 16 pixels a side at least, not {settings['side']}")
+    "The size with the side and batch that were asked for; raises InputError on what cannot be."
+    if (settings["side"] or 16) < 16:
+        raise InputError(f"pictures have 16 pixels a side at least, not {settings['side']}")
     for name in ("batch", "accumulate", "validate_every"):
         if settings[name] is not None and settings[name] < 1:
             raise InputError(f"--{name.replace('_', '-')} is 1 at least, not {settings[name]}")

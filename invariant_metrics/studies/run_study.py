@@ -181,12 +181,12 @@ def study(
     batch: int | None = None,              # items of a batch; default by scale and model
     accumulate: int = 1,                   # number of batches that are gathered for one step
     precision: Literal["auto", "bf16", "fp16", "fp32"] = "auto", # auto is bf16 on a GPU, else fp32
-    checkpointing: bool = False,           # compute blocks twice instead of keeping them: less memory, more time
-    ema: float | None = None,              # decay of averaged weights, e.g. 0.999, which are what is measured
+    checkpointing: bool = False,           # compute blocks twice: less memory, more time
+    ema: float | None = None,              # decay of averaged weights, which are measured, e.g. 0.999
     compile: bool = False,                 # run networks through torch.compile
     # colorization: keep targets of frozen networks that fill more than 256 MB on disk, a file for each picture
     keep_targets: bool = False,
-    loaders: int | None = None,            # threads of each process that prepare batches; default 2 on a GPU, else 0
+    loaders: int | None = None,            # threads of each process for batches; default 2 on a GPU, else 0
     validate_every: int | None = None,     # measure validation each so many steps
     validate_aside: bool = False,          # do so in a thread, while the network trains on
     device: str | None = None,             # "cpu", "cuda", "cuda:N"

@@ -302,7 +302,7 @@ def train_systems(folder: str | Path,          # of the training part, made if a
                   *, device: str | None = None, # "cpu", "cuda", …
                   workers: int = 2,            # processes, one torch thread each; 0 works in this one
                   size: StudySize | None = None, # instead of the scale's
-                  loaders: int | None = None,  # threads of each process that prepare batches; None: 2 for a GPU
+                  loaders: int | None = None,  # threads of each process for batches; None: 2 for a GPU
                   background: bool = False,    # measure held-out data in a thread
                  ) -> StudyResult:
     "Train and measure all systems, going on from what is there; raises InputError before any training."

@@ -197,7 +197,7 @@ def _held_out(task: StudyTask, network: nn.Module) -> Watch | None: # None: noth
     def measure(model: nn.Module) -> dict[str, float]:
         pred = task.predict(model, "validation", task.plan.design.curve.unchanged)
         return {name: float(stats[0]) for name, stats in task.measure(pred, "validation", 0).stats.items()}
-    if task.background: measure(network.eval()) # all that metrics draw first weights for is drawn here, not in the thread
+    if task.background: measure(network.eval()) # so that metrics draw first weights here, not in the thread
     return Watch(every, measure, task.background)
 
 def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None,
@@ -205,7 +205,7 @@ def _train_network(task: StudyTask, network: nn.Module, critic: nn.Module | None
                   steps: int,
                   folder: Path,        # of its checkpoints
                   optim: Optim, seed: int,
-                 ) -> pd.DataFrame:    # the log; attrs["step seconds"], None if it went on; attrs["waiting"]
+                 ) -> pd.DataFrame: # the log; attrs["step seconds"], None if it went on; attrs["waiting"]
     "Train a network in place, from the last checkpoint if there is one; returns the log."
     about = {**loss.settings, **task.data_record(), "batch": task.plan.size.batch}
     fresh = not (folder/"checkpoint.safetensors").exists()

@@ -73,7 +73,7 @@ class TargetCache:
 
 # %% ../../nbs/training/030_augmented.ipynb #05a0f080
 class KeptTargets(TargetCache):
-    "g of the truth for pictures, each kept in a file of its own: computed when it is first looked up, by any run."
+    "g of the truth for pictures, each kept in a file of its own: computed when it is first asked for."
     def __init__(self, invariant: Invariant,
                  rgb: Tensor,                       # (N, 3, H, W), the truth in [0, 1]
                  folder: str | Path | None = None,  # default `cache_folder()`

@@ -451,7 +451,8 @@ def fit(
             rows = _look_at(unseen, plan, keep)
             unseen.clear()
             log += rows
-            if watcher and (saves or pressed): log = sorted(log + watcher.take(), key=lambda row: row[0])
+            if watcher and (saves or pressed):
+                log = sorted(log + watcher.take(), key=lambda row: row[0])
             bar.set_postfix({row[2]: f"{row[4]:.3g}" for row in rows if row[0] == step}, refresh=False)
             stop = _agreed(pressed, plan, device)
             if folder and rank == 0 and (stop or saves):
