@@ -16,6 +16,7 @@ from ..data.photos import ImageReading
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..experiments.run import GivenOptions, run_parts
 from ..files import digest, systems_by_name
+from ..metrics.metric import get_metric
 from .probe_task import ProbeResult, combine_results
 from ..runs import RUN_SCALES, data_identity
 
@@ -99,7 +100,8 @@ def run_probe(
     target=None,                           # your references or true pictures; default the package's own world
     pred: Sequence[str | Path] = (),       # predictions, a file or folder for each system
     *, source: str | Path | None = None,   # what texts were made from
-    metrics: Sequence[str] | None = None, # names or "package.module:object"; None: the usual ones of the task
+    # names, "package.module:object", or objects, of other libraries too; None: the usual ones of the task
+    metrics: Sequence | None = None,
     families: Sequence[str] | None = None, # kinds of violation; None: all of the task
     # name of the texts, or of the ids, in files that call them otherwise, or SIDE=NAME
     field: Sequence[str] = (),
@@ -145,6 +147,8 @@ def run_probe(
     given = GivenOptions(run_probe, locals())
     _check_probe(task, scale, target, pred)
     weights = WeightChoice.of(weights).by_name()
+    metrics = [m if isinstance(m, str) else get_metric(m) for m in metrics or ()]
+    named = [m if isinstance(m, str) else str(m.signature) for m in metrics]
     common = dict(metrics=metrics or None, families=list(families) if families else None, scale=scale,
                   seed=seed, device=device, weights=weights, workers=workers, progress=progress)
     systems = {name: Path(place) for name, place in systems_by_name(pred).items()}
@@ -153,9 +157,9 @@ def run_probe(
     given.check_read(where, *common, "pred", "out", "overwrite")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
-    files = [m.partition(":")[2] for m in metrics or () if m.startswith(("answers:", "refusals:"))]
+    files = [m.partition(":")[2] for m in named if m.startswith(("answers:", "refusals:"))]
     if files: places["answers"] = files
-    plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
+    plain = dict(task=task, metrics=named or None, families=common["families"],
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),
                  **({} if fluent is None else {"fluent": fluent}),

@@ -297,3 +297,13 @@ def test_the_ledger_says_what_words_alone_tell_and_all_counts_it():
     assert headline.loc[["negation", "color-replaced", "misspelling"], "counted"].to_list() == [False, True, True] and every["counted"].all()
     assert every["told_by_words"].equals(headline["told_by_words"])
     assert named.loc[three, "counted"].all() # who names families wants them counted
+
+
+def test_metrics_of_a_run_may_be_objects_of_other_libraries(tmp_path):
+    import sacrebleu
+    from invariant_metrics.probes.run_probe import run_probe
+    refs = {str(i): [f"a {c} {t} is here", f"there is a {c} {t}", f"the {t} is {c}"] for i, (c, t) in enumerate((c, t) for c in ("red", "blue") for t in ("dog", "cat", "car"))}
+    folder, found = run_probe("captioning", refs, metrics=["chrf", sacrebleu.metrics.CHRF()], families=["negation"], scale="quick", out=tmp_path/"run", workers=1, progress=False)
+    assert {"chrf", "sacrebleu:CHRF"} <= {*found.auc["metric"]}
+    ours, theirs = (found.auc[found.auc["metric"] == name].drop(columns="metric").reset_index(drop=True) for name in ("chrf", "sacrebleu:CHRF"))
+    assert (ours["auc"] - theirs["auc"]).abs().max() < 1e-9
