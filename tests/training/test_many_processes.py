@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from commands import HUNG, started, torchrun
+from commands import HUNG, started
 from invariant_metrics.core import InputError
 from invariant_metrics.models.colorizer import seeded
 from invariant_metrics.training.checkpoint import load_weights, read_state
@@ -70,13 +70,38 @@ def in_two(place: Path) -> None:
     cut_run(place/"whole-two-one")
     train(place/"one-two", parts=True)
     train(place/"whole-one-two")
-    train(place/"died", parts=True)
+    train(place/"died")
 
 
-def test_two_processes_equal_one_also_where_the_number_changes(tmp_path):
+def dies(i: int) -> torch.Tensor:
+    "Batches in whose eleventh the machine is lost: its agent, which started this process, and the process."
+    if i == 11:
+        for process in (os.getppid(), os.getpid()): os.kill(process, signal.SIGKILL)
+    return rows(i)
+
+
+def agent(machine: int, port: int, function, *words) -> None:
+    "What torchrun does on one of two machines, with a process on each."
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+    config = LaunchConfig(2, 2, 1, run_id="machines", rdzv_backend="c10d", rdzv_endpoint=f"127.0.0.1:{port}", local_addr=f"127.0.0.{machine + 1}",
+                          max_restarts=0, monitor_interval=0.05, start_method="fork")
+    elastic_launch(config, function)(*words)
+
+
+def on_two_machines(function, *words) -> list[int]:
+    "The exit codes of two machines that do a call together, each with a network address of its own."
+    port = free_port()
+    machines = [started(agent, machine, port, function, *words) for machine in (0, 1)]
+    for machine in machines: machine.join(HUNG)
+    return [machine.exitcode for machine in machines]
+
+
+def test_two_machines_equal_one_process_also_where_one_is_lost_or_the_number_changes(tmp_path):
     for name in ("one-two", "whole-one-two"): cut_run(tmp_path/name)
-    speak(tmp_path, dies)
-    torchrun(in_two, tmp_path)
+    assert on_two_machines(said, tmp_path, dies) == [1, -signal.SIGKILL]
+    assert [*tmp_path.glob("dies-*.txt")] == [tmp_path/"dies-0.txt"] and (tmp_path/"dies-0.txt").read_text().startswith("InputError: another process of this run ended")
+    assert read_state(tmp_path/"died"/"checkpoint.safetensors", header_only=True)[1]["step"] == 3
+    assert on_two_machines(in_two, tmp_path) == [0, 0]
     assert sorted(path.name for path in (tmp_path/"two-one"/"checkpoint-parts").rglob("*.*")) == [
         "run.json", "shard-00001-model-00001-of-00001.safetensors", "shard-00002-model-00001-of-00001.safetensors"]
     for name in ("two-one", "whole-two-one"): train(tmp_path/name)
@@ -84,11 +109,6 @@ def test_two_processes_equal_one_also_where_the_number_changes(tmp_path):
     for name in ("parts", "two-one", "whole-two-one", "one-two", "whole-one-two", "died"): same(tmp_path/"plain", tmp_path/name)
     for name in ("turns", "rare", "half"): same(tmp_path/name, tmp_path/f"{name}-parts", atol=2e-3 if name == "half" else 1e-6)
     assert load_weights(network(), tmp_path/"parts"/"checkpoint.safetensors", "0")[0].weight.isfinite().all()
-
-
-def dies(i: int) -> torch.Tensor:
-    if i == 11: os.kill(os.getpid(), signal.SIGKILL)
-    return rows(i)
 
 
 def refuses(i: int) -> torch.Tensor:
@@ -101,9 +121,10 @@ def nan(i: int) -> torch.Tensor: return rows(i)*(float("nan") if i == 11 else 1)
 
 def said(place: Path, batches) -> None:
     "Leave in a file what a process says when it ends."
-    try: train(place/batches.__name__.replace("dies", "died"), parts=batches is dies, batches=batches)
+    try: train(place/batches.__name__.replace("dies", "died"), batches=batches)
     except BaseException as error:
         (place/f"{batches.__name__}-{os.environ['RANK']}.txt").write_text(f"{type(error).__name__}: {error}")
+        raise
 
 
 def free_port() -> int:
@@ -112,17 +133,10 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def speak(place: Path, batches) -> list[str]:
-    "What two processes say at the end, one of which fails in its sixth step."
-    port = free_port()
-    both = [started(said, place, batches, RANK=f"{rank}", LOCAL_RANK=f"{rank}", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=f"{port}") for rank in (0, 1)]
-    for process in both: process.join(HUNG)
-    return sorted(path.read_text() for path in place.glob(f"{batches.__name__}-*.txt"))
-
-
-@pytest.mark.parametrize("batches, says", [(dies, "another process of this run ended without a word; the same command"), (refuses, "batch 11 has no picture"),
-                                           (nan, "training stopped at step 5: 'task' of turn '0' is nan; the last good state is in")])
+@pytest.mark.parametrize("batches, says", [(refuses, "batch 11 has no picture"), (nan, "training stopped at step 5: 'task' of turn '0' is nan; the last good state is in")])
 def test_one_process_fails_and_one_line_is_said(batches, says, tmp_path):
-    line, *others = speak(tmp_path, batches)
-    assert line.startswith(f"InputError: {says}") and "\n" not in line
-    assert others == ([] if batches is dies else ["SystemExit: 1"])
+    meet = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{free_port()}"}
+    both = [started(said, tmp_path, batches, RANK=f"{rank}", **meet) for rank in (0, 1)]
+    for process in both: process.join(HUNG)
+    line, other = sorted(path.read_text() for path in tmp_path.iterdir() if path.suffix == ".txt")
+    assert line.startswith(f"InputError: {says}") and "\n" not in line and other == "SystemExit: 1"
