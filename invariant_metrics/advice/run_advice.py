@@ -94,6 +94,27 @@ def _choose_difference(asked: str,    # one of DIFFER
     if not able[asked]: raise InputError(f"differ={asked} (--differ {asked}) needs {needs[asked]}")
     return asked
 
+# %% ../../nbs/advice/20_run_advice.ipynb #57251618
+def _answered(r: Reactions) -> Reactions:
+    "The same of what a judge answered; raises InputError if no family has enough of it."
+    if not r.metric.may_miss: return r
+    there = (r.base if r.rival is None else r.base + r.rival).isfinite().numpy() # (N,) bool
+    number = np.cumsum(there) - 1
+    broken = {}
+    for family, (place, rows) in r.broken.items():
+        known = there[place] & rows.isfinite().numpy()
+        if known.sum() >= _LEAST: broken[family] = number[place[known]], rows[known]
+    if not broken:
+        raise InputError(f"{r.metric.name} answered too little: no family has {_LEAST} items that it answered "
+                         "before and after the edit")
+    return replace(r, base=r.base[there], rival=None if r.rival is None else r.rival[there], broken=broken)
+
+def _silence(r: Reactions, material: Material) -> list[str]: # a line, if a judge was silent about something
+    lost = [family for family in material.kinds if family not in r.broken]
+    if not r.metric.may_miss or not lost and len(r.base) == material.items: return []
+    more = f"; too few about {few(lost, 8)}, which it has no row for" if lost else ""
+    return [f"{r.metric.name} answered {len(r.base)} of {material.items} items{more}"]
+
 # %% ../../nbs/advice/20_run_advice.ipynb #6067cfbc
 def _rival_rows(texts: EditedTexts, rows: dict, kept: np.ndarray, differ: str, systems: Sequence[str]):
     "Rows of the kept items, and of the right answers that rival them; None if systems differ in nothing."
@@ -146,7 +167,7 @@ def _text_material(task: str, own: OwnTexts, metrics: Sequence[Metric], families
                          "give more items, or other families")
     groups = {key: g for key, g in texts.groups.items() if key[0] != "valid" or key[1] == ALTERNATIVE}
     texts = replace(texts, groups=groups).scored(metrics, show)
-    reactions = [_text_reactions(texts, m, kept, used, chosen, own.systems) for m in metrics]
+    reactions = [_answered(_text_reactions(texts, m, kept, used, chosen, own.systems)) for m in metrics]
     names = [texts.families[f] for f in used]
     return Material(reactions, {n: word_edits[n].kind for n in names},
                     {n: word_edits[n].strength for n in names},
@@ -201,7 +222,7 @@ def _picture_material(
         raise InputError(f"no family applies to {_LEAST} pictures of {len(kept)}; "
                          "give more pictures, or other families")
     reactions = [_picture_reactions(out, m, kept, found[-1], chosen) for m in metrics]
-    reactions = [replace(r, broken={names[f]: r.broken[names[f]] for f in used}) for r in reactions]
+    reactions = [_answered(replace(r, broken={names[f]: r.broken[names[f]] for f in used})) for r in reactions]
     kinds = {names[f]: perturbations[names[f]].kind for f in used}
     words = {names[f]: names[f].replace("-", " ") for f in used}
     return Material(reactions, kinds, words, {names[f]: counts[f]/len(kept) for f in used}, len(kept), chosen,
@@ -333,6 +354,7 @@ def _make_advice(
     best = {}
     for family, weights, kind, what in progress_bar(rows_asked, desc="advice", disable=not show, unit="family"):
         found = measured(family, weights)
+        if not found: continue # a judge without an answer about it
         if material.foreign: found = [widened(p, plan.alpha) for p in found]
         head = {"axis": AXES[kind], "family": family, "kind": kind, "what": what,
                 "applies": material.share.get(family, np.nan)}
@@ -353,13 +375,17 @@ def _advise_on(
     plan: ComparisonPlan = ComparisonPlan(), show: bool = False,
 ) -> Advice:
     "An advice by simulation: the table, the best metric of each axis, and sentences."
+    # of the metrics with answers about these families
     def measured(family: str, weights: Mapping[str, float]) -> list[Practice]:
-        return [practice(reactions, weights, plan) for reactions in material.reactions]
+        known = [(r, {f: w for f, w in weights.items() if f in r.broken}) for r in material.reactions]
+        return [practice(r, answered, plan) for r, answered in known if answered]
     signature = Signature.of(advice=material.label.replace(" ", "-"), probed=material.items,
                              differ=material.differ, items=plan.items, more=plan.more, cases=plan.cases,
                              alpha=plan.alpha, seed=plan.seed,
                              metrics=digest([str(r.metric.signature) for r in material.reactions]))
-    return _make_advice(material, mix, asked, plan, measured, signature, show)
+    advice = _make_advice(material, mix, asked, plan, measured, signature, show)
+    silent = [note for r in material.reactions for note in _silence(r, material)]
+    return replace(advice, notes=(*advice.notes, *silent))
 
 # %% ../../nbs/advice/20_run_advice.ipynb #84d69cfd
 _CONTROLS = frozenset("oracle constant random length source-only".split()) # not metrics, though in a probe

@@ -9,14 +9,15 @@ __all__ = ['probe', 'agree', 'styles', 'label_page_result']
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import typer
 
 from ..core import InputError, unknown
 from .shell import DefaultGroup, Result, ResultTable, app, records
-from .score_commands import metric_names
-from ..experiments.command import command, parse_names
+from .score_commands import answer_names, answer_notes, asked_in_file, holds_texts, metric_names
+from ..experiments.command import command, parse_lists, parse_names
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #5a5b40fb
 _COUNTED = {"violation": "kinds of violation that a metric notices, or prefers to what is right",
@@ -44,35 +45,78 @@ def _probe_payload(summary, found) -> dict: # found: of `run_probe`
 # %% ../../nbs/commands/20_judge_commands.ipynb #853937b7
 probe = typer.Typer(cls=DefaultGroup, no_args_is_help=True,
                     help="Does a metric notice what is broken? `probe TASK` (short for `probe metrics TASK`) "
-                    "measures it; the other commands look at encoders, at edits and at contested pairs.",
+                    "measures it; the other commands look at judges, at encoders, at edits and at contested pairs.",
                     epilog="Example: invariant-metrics probe captioning --target refs.json --pred sysA.json "
                     "--pred sysB.json --metrics bleu,cider-d")
 app.add_typer(probe, name="probe")
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #5572158f
+_OF_PICTURES = ("images", "colorization") # tasks
+
 @command(probe, "metrics", "probes.run_probe:run_probe",
          "invariant-metrics probe captioning --target refs.json --pred sysA.json --pred sysB.json --metrics "
          "bleu,cider-d",
          "invariant-metrics probe images --target photographs/ --metrics psnr,lpips-embedded,fd",
+         "invariant-metrics probe captioning --target refs.json --ask items.jsonl",
+         "invariant-metrics probe captioning --target refs.json --answers scores.jsonl",
          argument="task", hide="progress")
 def _probe_command(
     call, task,
     # your predictions, one --pred for each system; pictures are damaged, for texts see --base
     pred: list[Path] = (),
+    ask: Path | None = None,
+    answered: list[Path] = (),
 ):
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
     from invariant_metrics.probes.probe_task import reader_note, stand_in_readers
     from invariant_metrics.probes.tables import summarize_probe
     from invariant_metrics.runs import read_run
     from invariant_metrics.studies.study_report import write_report
-    folder, found = call(pred=pred)
+    named = [*(call.keywords.get("metrics") or ()), *answer_names(answered)]
+    if ask:
+        with TemporaryDirectory() as away:
+            def judge(metrics): call(pred=pred, metrics=metrics, out=Path(away)/"probe")
+            return asked_in_file(ask, named, task in _OF_PICTURES, judge, call.keywords.get("seed", 0))
+    folder, found = call(pred=pred, **({"metrics": named} if named else {}))
     page = write_report(folder)
     summary = summarize_probe(found, task)
     readers = stand_in_readers(found.auc["metric"], read_run(folder)["settings"].get("weights"))
-    payload = {"folder": folder, "page": page, "readers": readers, **_probe_payload(summary, found)}
+    notes = answer_notes(named)
+    payload = {"folder": folder, "page": page, "readers": readers, "notes": notes,
+               **_probe_payload(summary, found)}
     lines = [f"{what} {sentence}" for part in summary.sentences.values() for what, sentence in part]
     told = [reader_note(readers)] if readers else []
-    return Result("probe", payload, _probe_tables(summary), [*lines, *told, f"page: {page}"])
+    return Result("probe", payload, _probe_tables(summary), [*lines, *told, f"page: {page}"], notes)
+
+# %% ../../nbs/commands/20_judge_commands.ipynb #h4pj0002
+@command(probe, "judge", "probes.judge_faults:judge_faults",
+         "invariant-metrics probe judge --target refs.json --pred sysA.json --pred sysB.json --judge chrf",
+         "invariant-metrics probe judge --judge invariant_metrics.probes.planted_faults:likes_first --pairwise",
+         argument="task")
+def _probe_judge(
+    call,
+    # the judge: a metric of texts by name or as package.module:object; with --pairwise also a function from
+    # questions to replies
+    judge: str,
+    out: Path | None = None, # also write a page and the table into this folder
+):
+    "Does a judge like the first place, length, or bold letters? And may it rank systems, from how many items?"
+    from invariant_metrics.probes.judge_faults import faults_report, write_faults
+    found = call(judge)
+    answers = [{"what": what, "sentence": sentence} for what, sentence in faults_report(found).answers]
+    rows = records(found.table)
+    payload = {"judge": found.name, "pairwise": found.pairwise, "task": found.task, "may_rank": found.may_rank,
+               "sentence": found.sentence, "items_needed": found.plan and found.plan.n_needed, "gap": found.gap,
+               "items": found.items, "asked": found.asked, "answers": answers, "table": rows,
+               "signature": found.signature, "notes": list(found.notes)}
+    lines = [found.sentence, *(f"{line['what']} {line['sentence']}" for line in answers), found.signature]
+    if out is not None:
+        given = {"command": "probe judge", "task": found.task, "judge": judge, **call.keywords}
+        payload["page"] = write_faults(found, out, given)
+        lines.append(f"page: {payload['page']}")
+    shown = [{k: v for k, v in row.items() if k != "words"} for row in rows]
+    table = ResultTable(shown, "what the judge does, beside what it notices")
+    return Result("faults", payload, [table], lines, found.notes, ResultTable(rows))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #1a664fe2
 @command(probe, "contested", "probes.contested:contested_pairs",
@@ -193,7 +237,8 @@ def _scores_or_names(words: list[str], columns: Mapping = {}, judged: Sequence[P
     if not names: return None
     files = [n for n in names if not n.startswith("cmd:") and Path(n).is_file()]
     others = [n for n in names if n not in files]
-    if lost := [n for n in others if Path(n).suffix in _TABLES and not n.startswith("cmd:")]: raise InputError(f"no file {lost[0]}")
+    lost = [n for n in others if Path(n).suffix in _TABLES and ":" not in n]
+    if lost: raise InputError(f"no file {lost[0]}")
     if files and others:
         raise InputError(f"--metrics: {files[0]} is a file and {others[0]} a name; give files or names")
     if not files:
@@ -273,6 +318,8 @@ def _agree_people(
     out: Path | None = None,     # also write all tables into this folder
     # draw metrics, intervals and the ceiling, *.svg or *.png; a panel for each statistic
     figure: Path | None = None,
+    ask: Path | None = None,
+    answered: list[Path] = (),
 ):
     "How well metrics agree with people, which of them differ, and how well people agree with each other."
     _check_figure(figure)
@@ -282,13 +329,18 @@ def _agree_people(
     # refused early if there is no such statistic; whether it has this unit depends on the judgments
     for name in statistics: agreement_named(name.replace("-", "_"))
     judged = _load_judged(judgments, kind, page, aspect, reader)
-    found = call(judged, _scores_or_names(metrics, metric_columns, [judgments]))
+    if ask:
+        def judge(names): call(judged, names)
+        return asked_in_file(ask, [*metrics, *answered], False, judge, call.keywords.get("seed", 0))
+    named = [*metrics, *answer_names(answered)]
+    found = call(judged, _scores_or_names(named, metric_columns, [judgments]))
     if out is not None: found.save(out)
     if figure is not None:
         with atomic_write(figure) as path: forests(found).savefig(path, dpi=150, facecolor="white")
-    payload = _payload(found, "table", "comparisons", "ranks", "ceiling", "ledger")
+    notes = [*found.notes, *answer_notes(parse_lists(named), whole=False)]
+    payload = {**_payload(found, "table", "comparisons", "ranks", "ceiling", "ledger"), "notes": notes}
     return Result("agree", payload, _agreement_tables(found, pairs, confidence),
-                  _agreement_lines(found, pairs, confidence), found.notes,
+                  _agreement_lines(found, pairs, confidence), notes,
                   _whole_agreement(found, confidence))
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #c1d86ae5
@@ -449,15 +501,18 @@ def _power_command(
     unpaired: bool = False,     # the systems of --values answered different items
     confidence: float = 0.95,
     figure: Path | None = None, # draw the detectable difference over the number of items, *.svg or *.png
+    ask: Path | None = None,
+    answered: list[Path] = (),
 ):
     "What difference can these items show, and how many items does a wished difference take?"
-    asked = metric_names([*names, *metrics])
+    asked = metric_names([*names, *metrics, *answer_names(answered)])
     if bool(values) == bool(pred):
         raise InputError("give the pilot as --pred (with --target) or as --values, one of them")
     if len(values) > 2 or len(pred) > 2:
         raise InputError(f"a plan is for one system or two, and there are {len(values) or len(pred)} files")
     if len(system) not in (0, 2): raise InputError("--system names two systems: give it twice")
-    if not values and not asked:
+    if ask and values: raise InputError("--values holds scores already; --ask goes with --pred and --target")
+    if not values and not asked and not ask:
         raise InputError("no metric named; e.g. invariant-metrics power bleu --pred sysA.txt --pred "
                          "sysB.txt --target refs.txt")
     _check_figure(figure)
@@ -470,7 +525,9 @@ def _power_command(
         plans = plan_pilots(pilots, wished=wished, power=power, alpha=alpha, comparisons=comparisons)
     else:
         sides = systems_by_name(pred) if len(pred) > 1 else pred[0]
-        plans = call(pred=sides, target=target, metrics=asked, alpha=alpha)
+        def plan(metrics): return call(pred=sides, target=target, metrics=metrics, alpha=alpha)
+        if ask: return asked_in_file(ask, asked, not holds_texts(pred), plan, call.keywords.get("seed", 0))
+        plans = plan(asked)
     if figure is not None:
         if len(plans) > 1:
             raise InputError(f"--figure shows one plan, and there are {len(plans)}; name one metric")
@@ -478,7 +535,7 @@ def _power_command(
     return Result("power", [plan.to_dict() for plan in plans],
                   [ResultTable(_plan_rows(plans), confidence=confidence)],
                   [f"{p.statistic}: {p.sentence}" for p in plans],
-                  [f"{p.statistic}: {note}" for p in plans for note in p.notes])
+                  [*(f"{p.statistic}: {note}" for p in plans for note in p.notes), *answer_notes(asked)])
 
 # %% ../../nbs/commands/20_judge_commands.ipynb #ef26c59f
 def _styles_line(folder: Path, control: bool = True, **given) -> str: # the command of these options
@@ -588,8 +645,9 @@ def _advice_tables(found, confidence: float) -> list[ResultTable]:
     for axis, part in found.table.groupby("axis", sort=False):
         rows = []
         for family, own in part.groupby("family", sort=False):
-            cells = {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]"
-                     for row in own.itertuples()}
+            cells = dict.fromkeys(part["metric"].unique(), "") # a judge may have said nothing about a family
+            cells |= {row.metric: f"{100*row.cases:.0f} [{100*row.low:.0f}–{100*row.high:.0f}]"
+                      for row in own.itertuples()}
             rows.append({"family": family, **cells})
         best = f"; for the mix: {found.best[axis]}" if axis in found.best else ""
         title = (f"{axis}: in how many of 100 comparisons B is seen to be worse "
@@ -609,12 +667,20 @@ def _advise_command(
     call, confidence,
     # your predictions, one --pred for each system; the first two show how systems differ besides errors
     pred: list[Path] = (),
+    ask: Path | None = None,
+    answered: list[Path] = (),
 ):
     "Which metric would show it? In how many of 100 comparisons the worse system is seen to be worse."
     import numpy as np
-    found = call(pred=pred)
+    named = [*(call.keywords.get("metrics") or ()), *answer_names(answered)]
+    if ask:
+        def judge(metrics): call(pred=pred, metrics=metrics, out=None)
+        pictures = call.keywords["task"] in _OF_PICTURES
+        return asked_in_file(ask, named, pictures, judge, call.keywords.get("seed", 0))
+    found = call(pred=pred, **({"metrics": named} if named else {}))
     rows = records(found.table.replace(np.inf, np.nan))
+    notes = [*found.notes, *answer_notes(named)]
     payload = {"table": rows, "best": found.best, "sentences": list(found.sentences),
-               "notes": list(found.notes), "signature": found.signature}
+               "notes": notes, "signature": found.signature}
     return Result("advice", payload, _advice_tables(found, confidence),
-                  [*found.sentences, found.signature], found.notes, ResultTable(rows, confidence=confidence))
+                  [*found.sentences, found.signature], notes, ResultTable(rows, confidence=confidence))

@@ -68,7 +68,7 @@ class _OptionFacts(NamedTuple):
     help: str = ""
 
 _FIRST_GROUP = "Mostly used"
-_OFTEN = ("data", "pred", "target", "source", "metrics", "ask", "answers", "encoder", "weights", "model", "scale", "paired",
+_OFTEN = ("data", "judge", "pairwise", "pred", "target", "source", "metrics", "ask", "answers", "encoder", "weights", "model", "scale", "paired",
           "per_item", "unit", "generalize", "items", "families", "wished", "seed", "out", "form")
 _FEW = 12 # options of a command that are shown at once
 
@@ -174,6 +174,7 @@ def _typer_parameter(word: _CommandWord,
     elif word.name in ("metrics", "weights") or argument == "METRICS": more |= {"autocompletion": _completed(word.name)}
     default = word.start
     if argument is not None:
+        if word.known: more |= {"metavar": word.name, "help": word.help or f"{', '.join(word.known[:-1])} or {word.known[-1]}"}
         info = typer.Argument(**more | ({"metavar": argument} if argument else {}), show_default=False)
         default = None if default == [] else default
     else:

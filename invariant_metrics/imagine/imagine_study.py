@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core import Signature, progress, rng, unknown
+from ..core import InputError, Signature, progress, rng, unknown
 from ..edits.captions import caption_items, claims
 from ..edits.colors import perturbations
 from ..encoders.image_text import image_text
@@ -36,6 +36,7 @@ from ..probes.preference import trend, wins
 from ..probes.tables import mean_where_known, share_of_items
 from ..runs import per_scale
 from ..stats import bootstrap_weights, cluster_interval
+from ..worlds.scene_captions import SceneTruth
 
 # %% ../../nbs/imagine/50_imagine_study.ipynb #5b9e7d0b
 _STUDY_FAMILIES = {"object-replaced": (1,), "color-replaced": (1,), "relation-reversed": (1,),
@@ -50,7 +51,6 @@ class StudyCaptions:
     # item, side ("paraphrase", "edited reference" or "edited paraphrase"), family, level, text; P rows
     rows: pd.DataFrame
     target: tuple[str, ...]  # (N,) the reference of each item
-    pictures: np.ndarray     # (N, H, W, 3) uint8, the scenes
 
     def __len__(self) -> int: return len(self.target)
 
@@ -81,8 +81,37 @@ def _study_captions(n: int,        # scenes
     frame = pd.DataFrame(rows, columns=["item", "side", "family", "level", "text"])
     frame["item"] = frame["item"].map({i: k for k, i in enumerate(kept)})
     target = tuple(items.cases[i].reference for i in kept)
-    return StudyCaptions(frame.sort_values(["item"], kind="stable", ignore_index=True), target,
-                         items.pictures[kept])
+    return StudyCaptions(frame.sort_values(["item"], kind="stable", ignore_index=True), target)
+
+# %% ../../nbs/imagine/50_imagine_study.ipynb #71ce50a3
+_LEADS = ("a", "an", "there") # what a caption that may follow another one begins with: a thing, not a relation
+
+def _both_told(first: str, last: str) -> tuple[str, bool]: # the text, and whether it claims what its halves do
+    text = f"{first} and {last}"
+    return text, claims(text) == SceneTruth(*(a | b for a, b in zip(claims(first), claims(last))))
+
+def _told_together(captions: StudyCaptions) -> StudyCaptions:
+    "Captions of two scenes each; items that no other scene fits are left out, and texts that read otherwise."
+    own = [part for _, part in captions.rows.groupby("item")]
+    right = [[meant, *part["text"][part["side"] == "paraphrase"]] for meant, part in zip(captions.target, own)]
+    leads = [[text for text in texts if text.split()[0] in _LEADS] for texts in right]
+    objects = [claims(text).objects for text in captions.target]
+    rows = []
+    target = []
+    for i, part in enumerate(own):
+        others = (j % len(own) for j in range(i + 1, i + len(own)))
+        fitting = next((j for j in others if len(leads[j]) > 1 and objects[i].isdisjoint(objects[j])), None)
+        if fitting is None: continue
+        told, told_again = leads[fitting][:2]
+        meant, sound = _both_told(captions.target[i], told)
+        texts, read = zip(*(_both_told(told_again, text) for text in part["text"]))
+        true = [claims(text) == claims(meant) for text in texts]
+        kept = np.array(read) & (np.array(true) == (part["side"] == "paraphrase"))
+        if not sound or not kept.iloc[0]: continue # the first is the paraphrase that is edited
+        rows.append(part.assign(text=texts, item=len(target))[kept])
+        target.append(meant)
+    if not rows: raise InputError(f"none of {len(own)} captions can be told with another; take more scenes")
+    return StudyCaptions(pd.concat(rows, ignore_index=True), tuple(target))
 
 # %% ../../nbs/imagine/50_imagine_study.ipynb #0d2915d5
 STUDY_METRICS = ("bleu-4", "rouge-l", "chrf", "meteor-nltk", "cider-d", "bertscore")
@@ -126,7 +155,7 @@ def _word_scores(
 def _text_only_scores(captions: StudyCaptions, judge) -> np.ndarray: # (P,)
     "Cosines of each caption and its reference in the judge's text encoder: what it knows without a picture."
     texts = list(dict.fromkeys([*captions.rows["text"], *captions.target]))
-    vectors = judge.texts(texts)[0]
+    vectors = judge.texts(texts, long="cut")[0]
     place = {t: k for k, t in enumerate(texts)}
     one, other = (vectors[[place[t] for t in side]] for side in (captions.rows["text"], captions.targets))
     return (one*other).sum(1).double().numpy()
@@ -437,6 +466,7 @@ class ImaginationWork(Study):
     size: ImagineSize
     seed: int = 0
     device: str = "cpu"
+    two_scenes: bool = False              # whether a caption tells of two scenes
     pictures: str | Path | None = None    # where they are kept; None: the user's cache
 
     title = "pictures"
@@ -450,14 +480,16 @@ class ImaginationWork(Study):
     def generators(self) -> list[StudyGenerator]: return [*self.own, *STUDY_CONTROLS]
 
     @cached_property
-    def captions(self) -> StudyCaptions: return _study_captions(self.size.scenes, self.seed)
+    def captions(self) -> StudyCaptions:
+        if not self.two_scenes: return _study_captions(self.size.scenes, self.seed)
+        return _told_together(_study_captions(2*self.size.scenes, self.seed))
 
     def drawing(self) -> tuple[list[Piece], int]:
         return _drawing_pieces(self.captions, self.generators, self.size.seeds, self.seed, self.pictures)
 
     def design(self) -> dict:
         return {"size": self.size._asdict(), "generator": self.learned.spec, "weights": self.learned.weights,
-                "judge": self.judge, "seed": self.seed, "device": self.device}
+                "judge": self.judge, "seed": self.seed, "device": self.device, "two_scenes": self.two_scenes}
 
     def check(self) -> None:
         self.learned.open()
@@ -489,6 +521,7 @@ def study_imagination(folder: str | Path,                   # made if absent
                       scale: str = "default",               # "quick", "default" or "full"
                       seed: int = 0,
                       device: str = "cpu",
+                      two_scenes: bool = False,             # whether a caption tells of two scenes
                       workers: int = 2, # processes that draw, one thread each; 0 draws in this one
                       pictures: str | Path | None = None,   # where pictures are kept; None: the user's cache
                       size: ImagineSize | None = None       # instead of the scale's
@@ -498,5 +531,5 @@ def study_imagination(folder: str | Path,                   # made if absent
     if scale not in _IMAGINE_SIZES: raise unknown("scale", scale, _IMAGINE_SIZES)
     learned = StudyGenerator("learned", generator, weights=generator_weights, device=device)
     size = size or _IMAGINE_SIZES[scale]
-    work = ImaginationWork(Path(folder), learned, str(judge), size, seed, device, pictures)
+    work = ImaginationWork(Path(folder), learned, str(judge), size, seed, device, two_scenes, pictures)
     return run_study(work, workers)

@@ -25,6 +25,7 @@ def imagine_study(
     generator: str = "diffusion",
     generator_weights: str | None = None, # card, folder or organization/model@COMMIT; None: its own
     judge: str = "embedded-clip",         # the CLIP that looks at pictures: a card or folder
+    two_scenes: bool = False,             # let each caption tell of two scenes, which is harder to read
     scale: str = "default",               # "quick", "default" or "full": how much work
     resume: bool = False,                 # insist on going on with an interrupted run
     overwrite: bool = False,              # replace another run in the folder
@@ -41,7 +42,7 @@ def imagine_study(
     painter = get_generator(generator, device=device, weights=generator_weights).describe()
     revision = digest([painter, image_text(judge).describe()])
     options = dict(generator=generator, generator_weights=generator_weights, judge=judge, scale=scale,
-                   seed=seed, device=device or "cpu")
+                   two_scenes=two_scenes, seed=seed, device=device or "cpu")
     settings = dict(command="imagine study", **options, revision=revision, version=package_version())
     fill = partial(study_imagination, workers=workers, **options)
     return run_parts(out, settings, lambda meta: {"imagine": fill}, "imagine study", resume, overwrite)

@@ -118,7 +118,7 @@ class _Batch:
         for name in self.places:
             left -= 1
             question = self.questions[name]
-            if not isinstance(question["prediction"], str): question = self._files(name, question)
+            if not isinstance(question.get("prediction", ""), str): question = self._files(name, question)
             lines.append(json.dumps({"id": name, "left": left, **question}))
         return "\n".join([*lines, ""])
 
@@ -215,7 +215,7 @@ class CommandJudge:
         told = program.last_line()
         code = program.end()
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        left = f" with {unanswered} questions unanswered" if unanswered else ""
+        left = f" with {unanswered} question{'s'*(unanswered > 1)} unanswered" if unanswered else ""
         return InputError(f"{self.name} {how}: {told}{left}")
 
     def _late(self, what: str) -> InputError:
@@ -350,7 +350,8 @@ def command_metric(
     called = re.sub(r"[^\w.-]+", "-", str(given["name"] or said.get("name") or program))
     higher = _BETTER.get(given["better"], said.get("higher_is_better", True))
     sees = ["prediction", *["references"]*asked[1], *["source"]*asked[2]]
-    parts = dict(command=shlex.join(words), files=digest(files)[:12] if files else None, sees="-".join(sees),
+    told = [Path(word).name if Path(word).is_absolute() else word for word in words] # the same on every machine
+    parts = dict(command=shlex.join(told), files=digest([*files.values()])[:12] if files else None, sees="-".join(sees),
                  judge=said.get("name"), judge_version=said.get("version"))
     card = dict(measures=f"what {called} answers, a program of the user", weights="of the program")
     if given["source"]: card["source"] = "texts"

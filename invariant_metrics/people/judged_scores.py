@@ -243,6 +243,7 @@ def judge_scores(
     """People and metrics on the same rows, turned and checked; raises InputError, in one line, if they do not
     fit."""
     where = judgments.name
+    intersect = intersect or scores.silent
     human = human_rows(judgments, ratings)
     wide = scores.wide()
     pool = _used_pool(pool, unit, scores)
@@ -292,7 +293,7 @@ def judge_choices(choices: Choices, scores: MetricScores, intersect: bool = Fals
     "People's choices beside the leads of metrics; raises InputError if they do not fit."
     wide, unused = _of_sides(choices.table, scores.wide())
     keys = pd.MultiIndex.from_product([choices.table["item"], ("first", "second")], names=["item", "system"])
-    kept, notes = shared_outputs(wide, keys, intersect, choices.name)
+    kept, notes = shared_outputs(wide, keys, intersect or scores.silent, choices.name)
     halves = pd.Series(1, kept).groupby(level=0).size() # item -> 1 or 2
     pairs = choices.table[choices.table["item"].map(halves).eq(2)].reset_index(drop=True)
     first, second = (wide.loc[[(item, side) for item in pairs["item"]]].to_numpy()

@@ -22,7 +22,7 @@ from ..data.items import Images
 from ..data.judgment_tables import Judgments, metric_table
 from ..encoders.weights import make_all
 from ..files import digest
-from ..metrics.metric import Metric, extract, get_metric, metric_card, metrics as METRICS
+from ..metrics.metric import Metric, extract, get_metric, metric_card, metrics as METRICS, no_values
 from ..scoring.sides import options_of
 from .score_table import CorpusRows
 
@@ -39,6 +39,7 @@ class MetricScores:
     # metric -> who gave the direction, if it was not the card
     decided: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = () # of metrics that were run, e.g. how many captions were cut
+    silent: bool = False        # one of them may miss values: outputs without one are left out, and said
 
     @property
     def turned(self) -> tuple[str, ...]:
@@ -102,10 +103,13 @@ def _columns(
         raise InputError(f"{where}: {len(lost)} of {len(outputs)} outputs have no reference: {few(lost)}; "
                          f"{few(comparing)} needs them")
     looking = [m.name for m in built if m.card.get("source") and not _sees(m)]
-    if looking and (outputs["source"] == "").any():
+    sourced = "source" in outputs and (outputs["source"] != "").all()
+    if looking and not sourced:
         raise InputError(f"{where}: {few(looking)} needs the sources, and the judgments have none")
     references = list(outputs["references"]) if comparing else None
-    return list(outputs["output"]), references, list(outputs["source"]) if looking else None
+    # a judge is shown sources where there are any
+    shown = looking or sourced and any(m.may_miss for m in built)
+    return list(outputs["output"]), references, list(outputs["source"]) if shown else None
 
 class _PicturesAt:
     "The pictures of some outputs; neighbors with the same picture have it decoded once."
@@ -161,11 +165,13 @@ def score_outputs(judgments: Judgments,
                 told[name].setdefault(note, []).append(outputs["system"].iloc[at[0]])
     order = np.argsort(np.concatenate(places))
     rows = {name: torch.cat(own)[order] for name, own in held.items()}
+    for m in built:
+        if m.may_miss and not rows[m.name].isfinite().any(): raise no_values(m, len(outputs))
     parts = [keys.assign(metric=m.name, value=m.values(rows[m.name]).numpy()) for m in built]
     corpus = {m.name: CorpusRows(rows[m.name].numpy(), _of_arrays(m.pool)) for m in built if m.pool}
     return MetricScores(pd.concat(parts, ignore_index=True), {m.name: m.higher_is_better for m in built},
                         {m.name: str(m.signature) for m in built}, corpus, pd.MultiIndex.from_frame(keys),
-                        notes=_told_notes(told, len(places)))
+                        notes=_told_notes(told, len(places)), silent=any(m.may_miss for m in built))
 
 
 # %% ../../nbs/people/090_metric_scores.ipynb #ddd68362
@@ -205,7 +211,7 @@ def join_scores(parts: Sequence[MetricScores]) -> MetricScores: # of different m
     outputs = next((part.outputs for part in parts if part.corpus), None)
     notes = tuple(note for part in parts for note in part.notes)
     return MetricScores(table, union("higher"), union("signatures"), union("corpus"), outputs, union("decided"),
-                        notes)
+                        notes, any(part.silent for part in parts))
 
 # %% ../../nbs/people/090_metric_scores.ipynb #5a82527a
 def given_scores(judgments: Judgments,

@@ -36,14 +36,14 @@ from .tables import (MATCHED, NO_PARTNER, NOT_APPLICABLE, ORACLE, UNMATCHED,
 from .tables import auc_rows, check_families, check_metric_names, check_used, dose_rows
 from .tables import (ledger_table, share_of_sets, share_of_tiles, trend_of_items,
                                             trend_of_sets)
-from .probe_task import FamilyTables, ProbeResult, ProbeSize, RandomSets, combine_results
+from .probe_task import JUDGES, FamilyTables, ProbeResult, ProbeSize, RandomSets, combine_results
 from .probe_task import sign_metrics, tabulate
 from ..edits.colors import (YARDSTICKS, Items, Match, Yardstick, at_strength, color_reach,
                                             families)
 from ..edits.colors import match_dose, nearest_step, perturbations, scene_wrongness
 from ..encoders.weights import WeightChoice, make_all
-from ..metrics.metric import (Metric, PairedMetric, Rows, SetMetric, get_metric, takes_encoder,
-                                            weights_of)
+from ..metrics.metric import (Metric, PairedMetric, Rows, SetMetric, get_metric, no_values,
+                                            takes_encoder, weights_of)
 from ..scoring.inference import score_rows
 
 # %% ../../nbs/probes/050_images.ipynb #4a5330eb
@@ -131,6 +131,16 @@ class PictureScores:
     pictures: dict = field(default_factory=dict) # name -> list of (H, W, 3) uint8, for the eye
     yardstick: Yardstick | None = None # of the decibels; None if pictures have no common one
 
+    def answered(self, metric: Metric, f: int,
+                 whole: bool = False, # and of the untouched picture
+                ) -> np.ndarray:      # (L, N) bool
+        "Of which matched pictures of a family a metric has a value, and a value of their partners."
+        matched = self.status[f] == MATCHED
+        if not metric.may_miss: return matched
+        scores, matched = self.scores[metric.name], matched & np.isfinite(self.scores[metric.name][f])
+        if f < self.partners: return matched
+        matched = matched & np.isfinite(scores[self.partner_of(f)])
+        return matched & np.isfinite(self.untouched[metric.name]) if whole else matched
     @property
     def partners(self) -> int: return self.families.count(self.families[0])
     def partner_of(self, f: int) -> int: return f % self.partners # row of the valid partner of family f
@@ -227,7 +237,7 @@ def _badness(metric: Metric, pred, target) -> np.ndarray: # (N,) higher is worse
     else: values = metric.compare(pred) * sign
     values = torch.as_tensor(values).detach().double().cpu().numpy()
     bad = (~np.isfinite(values)).sum()
-    if bad: raise InputError(f"{metric.name}: not finite on {bad} of {len(values)} pictures")
+    if bad and not metric.may_miss: raise InputError(f"{metric.name}: not finite on {bad} of {len(values)} pictures")
     return values
 
 # %% ../../nbs/probes/050_images.ipynb #2eb8e8be
@@ -323,6 +333,11 @@ def score_pictures(
             bar.update(len(part))
         _keep_pictures(out, part, shown, part_target)
     bar.close()
+    for m in metrics:
+        if not m.may_miss: continue
+        asked = [out.untouched[m.name], out.scores[m.name]]
+        if any(np.isfinite(x).any() for x in asked): continue
+        raise no_values(m, int(np.isfinite(out.decibels).sum()))
     return out
 
 # %% ../../nbs/probes/050_images.ipynb #3c504a13
@@ -367,7 +382,7 @@ def _set_values(
         if key not in known: known[key] = _over_sets(out, metric, f, l, counts, ok)
         return known[key]
     for f, l in np.ndindex(out.status.shape[:2]):
-        ok = out.status[f, l] == MATCHED
+        ok = out.answered(metric, f, whole=True)[l]
         if not ok.any(): continue
         own[f, l] = once(f, l, ok)
         if f < out.partners: continue # a valid partner has no partner
@@ -377,8 +392,9 @@ def _set_values(
 
 # %% ../../nbs/probes/050_images.ipynb #a96b8b78
 # (L, N) level whose picture stands for each level: it, the last before, or the first; -1 where there is none
-def _standing(out: PictureScores, f: int) -> np.ndarray:
+def _standing(out: PictureScores, metric: Metric, f: int) -> np.ndarray:
     seen = np.isfinite(out.decibels[f])
+    if metric.may_miss: seen &= np.isfinite(out.scores[metric.name][f])
     before = np.maximum.accumulate(np.where(seen, np.arange(len(seen))[:, None], -1), axis=0)
     return np.where((before < 0) & seen.any(0), seen.argmax(0), before)
 
@@ -386,7 +402,8 @@ def _set_curves(out: PictureScores, metric: Metric,
                counts: np.ndarray, # (B, N) how often each set drew each picture
               ) -> dict[int, DoseCurves]: # of each violation; no picture drops out
     "How a metric over sets grows with the mean distance of their pictures."
-    standing = [_standing(out, f) for f in range(len(out.families))]
+    standing = [_standing(out, metric, f) for f in range(len(out.families))]
+    whole = np.isfinite(out.untouched[metric.name]) if metric.may_miss else True
     known = {}
     def once(f: int, l: int, ok: np.ndarray) -> tuple[np.ndarray, np.ndarray]: # values, distances (B,)
         key = (f, l, ok.tobytes())
@@ -404,7 +421,7 @@ def _set_curves(out: PictureScores, metric: Metric,
     levels = range(len(out.levels))
     found = {}
     for f in range(out.partners, len(out.families)):
-        ok = (standing[f][0] >= 0) & (standing[out.partner_of(f)][0] >= 0)
+        ok = (standing[f][0] >= 0) & (standing[out.partner_of(f)][0] >= 0) & whole
         if not ok.any(): continue
         full = counts[:, ok].sum(1) >= _LEAST_IN_SET
         each = [np.where(full, np.stack([once(g, l, ok)[k] for l in levels]), np.nan)
@@ -454,16 +471,17 @@ def _dose(out: PictureScores, metric: Metric, f: int, sets: RandomSets) -> Itera
 def tables(self: PictureScores, metric: Metric, sets: RandomSets) -> Iterator[FamilyTables]:
     "AUC rows, dose rows and verdicts of each family; of the valid one its doses only."
     for f, over_sets, found in self.comparisons(metric, sets):
-        matched = self.status[f] == MATCHED
         of_tiles = partial(share_of_tiles, cluster=self.cluster, weights=sets.weights)
         of_sets = partial(share_of_sets, draws=sets.draws)
-        by_view = [auc_rows(c, of_tiles if c.draws is None else of_sets, self.levels, matched, self.cluster)
-                   for c in found]
+        by_view = [auc_rows(c, of_tiles if c.draws is None else of_sets, self.levels,
+                            self.answered(metric, f, whole=c.draws is not None), self.cluster) for c in found]
         auc = [row for level in zip(*by_view) for row in level]
         slope = trend_of_sets(over_sets, sets.draws) if isinstance(metric, SetMetric) else \
             trend_of_items(self.matched(metric.name, f), self.cluster, sets.weights)
+        scored = self.status[f] == MATCHED
+        if metric.may_miss: scored = np.isfinite(self.matched(metric.name, f))
         dose = dose_rows(metric.name, self.families[f], self.levels, list(_dose(self, metric, f, sets)),
-                         slope, matched.sum(1))
+                         slope, scored.sum(1))
         yield FamilyTables(auc, dose, [c.verdicts(self.cluster, self.levels) for c in found])
 
 # %% ../../nbs/probes/050_images.ipynb #27240be5
@@ -627,5 +645,6 @@ def color_probe(
                      matched, levels, size, seed, regions, recursive, networks, progress,
                      reading)
              for s, asked in wanted.items() if asked is None or asked]
-    portable = all(isinstance(m, str) for m in metrics or ())
+    # a judge is asked in this process
+    portable = all(isinstance(m, str) and not m.startswith(JUDGES) for m in metrics or ())
     return combine_results(share_out(calls, workers if portable else 1))

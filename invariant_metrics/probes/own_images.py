@@ -204,8 +204,8 @@ def _score_shared(
 ) -> tuple[PictureScores, dict]:
     *others, own = split_metrics(specs, workers)
     calls = [partial(_score_share, job, share, False) for share in others]
-    *parts, (out, store) = share_out([*calls, partial(_score_share, job, metrics[len(metrics) - len(own):],
-                                                      True)], workers)
+    here = [metric for spec, metric in zip(specs, metrics) if spec in own]
+    *parts, (out, store) = share_out([*calls, partial(_score_share, job, here, True)], workers)
     for part, _ in parts:
         out.scores.update(part.scores)
         out.features.update(part.features)

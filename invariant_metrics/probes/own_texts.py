@@ -392,7 +392,7 @@ def _gap_profile(
     scores = {s: texts.scores.items(metric, ("system", s, -1)) for s in systems}
     frames = []
     for a, b in [(a, b) for i, a in enumerate(systems) for b in systems[i + 1:]]:
-        worse, better = sorted((a, b), key=lambda s: -scores[s].mean())
+        worse, better = sorted((a, b), key=lambda s: -np.nanmean(scores[s]))
         moved = base.copy()
         moved[there] += scores[worse] - scores[better]
         frame = profile([Verdicts(metric.name, texts.families[f], f"{better} - {worse}", bad, moved,

@@ -153,6 +153,8 @@ def run_probe(
     given.check_read(where, *common, "pred", "out", "overwrite")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
               "regions": regions}
+    files = [m.partition(":")[2] for m in metrics or () if m.startswith(("answers:", "refusals:"))]
+    if files: places["answers"] = files
     plain = dict(task=task, metrics=list(metrics) if metrics else None, families=common["families"],
                  recursive=recursive, side=side, base=base, valid=valid, matched=matched, scale=scale,
                  seed=seed, device=device or "cpu", encoder=encoder, weights=chosen_record(weights),

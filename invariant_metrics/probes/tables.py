@@ -399,6 +399,25 @@ def _blind_spots(verdicts: pd.DataFrame, leave: Iterable[str] = (),
     names = list(seen.index[~seen])
     return [("No metric notices,", f"in whatever view: {join_names(names)}.")] if names else []
 
+# %% ../../nbs/probes/020_tables.ipynb #3aac1698
+def _answer_lines(found, source: str) -> list[tuple[str, str]]: # what, sentence; nothing if all were answered
+    "How many of the edited items that a judge was to compare it answered, and the families without an answer."
+    if "matched" not in found.ledger or "source" not in found.ledger: return []
+    ledger = found.ledger[found.ledger["source"] == source]
+    edited = ledger.groupby("family")["matched"].sum()
+    whole = (found.auc["source"] == source) & (found.auc["level"] == "all")
+    auc = found.auc[whole & found.auc["view"].isin(["paired", "item"])]
+    parts = []
+    for metric, own in auc.groupby("metric", sort=False):
+        n = own.groupby("family", sort=False)["n"].max()
+        of = edited.reindex(n.index)
+        if (n >= of).all(): continue
+        none = [*n.index[(n == 0) & (of > 0)]]
+        nothing = f", and none of {join_names(none)}" if none else ""
+        parts.append(f"{metric} answered {n.sum():,} of {of.sum():,}{nothing}")
+    what = "Edited items with an answer, beside the one that they are compared with:"
+    return [(what, f"{'; '.join(parts)}; the others are left out.")] if parts else []
+
 # %% ../../nbs/probes/020_tables.ipynb #48017a55
 def _both(row) -> str: return f"{row.notices} and prefers {row.prefers} of {row.of}"
 
@@ -476,7 +495,7 @@ def summarize_probe(found,          # a ProbeResult
         wrong, bad = (frame[frame["kind"] == "violation"] for frame in (some, of))
         views = [v for v in ("paired", "item", "set") if v in set(bad["view"])]
         lines = [line for v in views for line in _trust_lines(bad[bad["view"] == v], v, OTHER[pictured])]
-        sentences[source] = [*lines, *_blind_spots(wrong, leave), *_axis_lines(of),
+        sentences[source] = [*lines, *_answer_lines(found, source), *_blind_spots(wrong, leave), *_axis_lines(of),
                              *_told_lines(found.ledger, source),
                              *_sentinel_lines(bad, wrong), _rule_line(of, some)]
     return ProbeSummary(verdicts, counts, sentences)

@@ -38,7 +38,7 @@ from .probe_task import (FamilyTables, ProbeResult, ProbeSize, RandomSets, join_
                                           split_metrics)
 from .probe_task import tabulate
 from ..encoders.weights import WeightChoice, make_all
-from ..metrics.metric import (Metric, Rows, SetMetric, TextMetric, extract, get_metric,
+from ..metrics.metric import (Metric, Rows, SetMetric, TextMetric, extract, get_metric, no_values,
                                             weights_of)
 from ..metrics.cider import document_frequencies
 from ..metrics.violation import paraphrase_from_memory
@@ -219,7 +219,7 @@ def _corpus_rows(metric: Metric, groups: Groups, references: Sequence, source: S
     return out
 
 # %% ../../nbs/probes/070_worlds.ipynb #e7374313
-PAIRS = 2048 # texts that a metric is shown at a time
+PAIRS = 2048 # texts that a metric is shown at a time; a judge is asked about all at once
 
 # metric -> group -> rows
 def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
@@ -229,14 +229,17 @@ def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
     number, rows = {pair: k for k, pair in enumerate(pairs)}, {m.name: [] for m in judged}
     whole = [m for m in judged if isinstance(m, TextMetric)]
     plain = [m for m in judged if not isinstance(m, TextMetric)]
-    for start in range(0, len(pairs), PAIRS):
-        part = pairs[start:start + PAIRS]
+    step = len(pairs) if any(m.may_miss for m in judged) else PAIRS
+    for start in range(0, len(pairs), step):
+        part = pairs[start:start + step]
         pred, target = [t for t, _ in part], [_as_references(references[i]) for _, i in part]
         made_from, found = None if source is None else [source[i] for _, i in part], {}
         if whole: found |= extract(whole, pred, target, made_from)
         if plain: found |= extract(plain, pred, [t[0] for t in target])
         for name in rows: rows[name].append(found[name].pred)
     joined = {name: torch.cat(parts) for name, parts in rows.items()}
+    for m in judged:
+        if m.may_miss and not joined[m.name].isfinite().any(): raise no_values(m, len(pairs))
     wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long)
               for key, (at, texts) in groups.items()}
     return {name: {key: values[k] for key, k in wanted.items()} for name, values in joined.items()}
@@ -313,12 +316,16 @@ def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> Vi
     sign = -1 if metric.higher_is_better else 1
     for l in range(len(self.levels)):
         at = self.at(("edit", f, l))
+        if not len(at): continue
+        edited, bases = rows["edit", f, l], rows["base", -1, -1][np.searchsorted(there, at)]
+        if metric.may_miss: # what a judge did not answer is in neither mean
+            both = (edited.isfinite() & bases.isfinite()).numpy()
+            at, edited, bases = at[both], edited[both], bases[both]
         weights = sets.counts[:, at].astype(float)
         full = weights.sum(1) >= 8
         if not full.any(): continue
         target = self.scores.target[metric.name][at] if isinstance(metric, SetMetric) else None
-        bases = rows["base", -1, -1][np.searchsorted(there, at)]
-        own[l, full] = sign * metric.replicates(Rows(rows["edit", f, l], target), weights[full])
+        own[l, full] = sign * metric.replicates(Rows(edited, target), weights[full])
         partner[l, full] = sign * metric.replicates(Rows(bases, target), weights[full])
     return ViewComparison(metric.name, self.families[f], "set", own, partner, draws=sets.draws,
                           win=rounded_wins(own - partner))
@@ -333,9 +340,12 @@ def tables(self: EditedTexts, metric: Metric, sets: RandomSets) -> Iterator[Fami
         matched = self.status[f] == MATCHED
         if not self.of_world and not matched.any(): continue
         single = [] if isinstance(metric, SetMetric) else self.over_items(metric, f)
+        if metric.may_miss: matched = matched & np.isfinite(single[-1].gap) # pairs that a judge answered
+        none = not self.of_world and not matched.any() # a judge that answered nothing has its row, over all levels
         views = [*single, self.over_sets(metric, f, sets)]
         auc = [row for c in views for row in auc_rows(c, of_items if c.draws is None else of_sets,
-                                                      self.levels, matched, self.cluster, self.of_world)]
+                                                      self.levels, matched, self.cluster, self.of_world or none)]
+        if none: auc = [row for row in auc if row["level"] == "all"]
         dose = excess_rows(single[-1] if single else views[-1], self.levels, matched.sum(1), self.cluster,
                            sets.weights)
         last = 1 + matched.any(1).nonzero()[0].max(initial=-1) # levels above it apply to no item

@@ -7,6 +7,7 @@ __all__ = ['file_pilots', 'plan_pilots', 'plan_systems', 'power_figure']
 
 # %% ../../nbs/scoring/40_pilots.ipynb #f5e1fbc1
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -61,10 +62,13 @@ def file_pilots(first: str | Path,          # table of `score --per-item`
     if lost:
         raise InputError(f"no values of {few(lost)} in both files; they share {few(both)}")
     out = []
+    blank = tuple(dict.fromkeys(note for frame in frames for note in frame.attrs.get("notes", ()))) # of a judge
     for m in metrics or both:
         x, y = (side[side["metric"] == m].set_index("item")["value"] for side in (a, b))
+        if blank and paired: x, y = x[x.index.isin(y.index)], y[y.index.isin(x.index)] # answered in both
         if paired: x, y = _match_names(m, x, y)
-        out.append(mean_pilot(np.array(x, float), np.array(y, float), statistic=m, paired=paired))
+        pilot = mean_pilot(np.array(x, float), np.array(y, float), statistic=m, paired=paired)
+        out.append(replace(pilot, notes=(*blank, *pilot.notes)))
     return out
 
 # %% ../../nbs/scoring/40_pilots.ipynb #cf9537f5

@@ -17,7 +17,7 @@ from scipy.special import nctdtrinc
 
 from ..core import InputError, Signature, rng
 from ..metrics.metric import Estimate, Metric, Rows
-from .inference import bootstrap_counts, shuffle_sides
+from .inference import bootstrap_counts, shuffle_sides, with_values
 from ..stats import cluster_labels, normal, student
 from ..metrics.estimate import standard_error
 from .score import Scores
@@ -287,6 +287,15 @@ def _stored_pilot(metric: Metric, a: StatsPair, b: StatsPair) -> Pilot:
                  notes=("from statistics, that is without what the systems share: "
                         "with the items themselves fewer may do",))
 
+def _answered(metric: Metric, a: Rows, b: Rows | None, same_items: bool, clusters) -> tuple: # both, clusters, notes
+    if b is not None and same_items:
+        (a, b), clusters, _, notes = with_values(metric, [a, b], clusters)
+        return a, b, clusters, notes
+    (a,), clusters, _, notes = with_values(metric, [a], clusters)
+    if b is None: return a, b, clusters, notes
+    (b,), _, _, more = with_values(metric, [b])
+    return a, b, clusters, (*notes, *more)
+
 def metric_pilot(metric: Metric,
                  a: Rows,                          # of `extract` or `Scores.rows`
                  b: Rows | None = None,            # of another system; None: one system, a distance against 0
@@ -295,7 +304,10 @@ def metric_pilot(metric: Metric,
                  clusters: Sequence | None = None, # (N,) labels
                  seed: int = 0) -> Pilot:
     "A pilot for one metric on one or two systems; raises InputError, with the reason, if there is none."
-    return replace(_metric_pilot(metric, a, b, same_items, known, clusters, seed), signature=metric.signature)
+    notes = ()
+    if metric.may_miss: a, b, clusters, notes = _answered(metric, a, b, same_items, clusters)
+    pilot = _metric_pilot(metric, a, b, same_items, known, clusters, seed)
+    return replace(pilot, signature=metric.signature, notes=(*notes, *pilot.notes))
 
 def _metric_pilot(metric: Metric, a: Rows, b: Rows | None, same_items: bool,
                   known: Sequence[Estimate], clusters, seed: int) -> Pilot:

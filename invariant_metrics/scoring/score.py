@@ -299,7 +299,7 @@ def _score_comparison(
             score = _pair_score(m, rows[s][m.name], same, known[s][m.name], permutations, settings)
             notes = dict.fromkeys([*score.notes, *_repeats(m, side, found, contents)])
             against = dict(reference=truth if m.compares else None,
-                           source=source if m.card.get("source") else None, **found.choices(m, s))
+                           source=source if m.card.get("source") or m.may_miss else None, **found.choices(m, s))
             scores[s][m.name] = replace(score, notes=tuple(notes), signature=score.signature.extended(**against))
     names = {s: getattr(side, "names", None) for s, side in found.systems.items()}
     return Scores(scores, found.metrics, rows, known, names, settings)

@@ -28,7 +28,7 @@ from ..data.text_sides import Choice, load_items, load_references, name_alike
 from ..encoders.store import Features, FeatureStore, extract_features
 from ..encoders.weights import make_all
 from ..metrics.metric import (ItemMetric, Metric, Rows, SetMetric, TextMetric, extract,
-                                            get_metric, metric_card)
+                                            get_metric, library_of, metric_card)
 from ..metrics.metric import weights_of
 from ..metrics.metric import metrics as registered
 from ..metrics.gaussian import GaussianStats, open_features
@@ -102,15 +102,16 @@ def _mapped(metric: Metric, side: Images | Texts, batch: int) -> "Tensor":
         return torch.cat([metric.phi(stack).cpu() for _, (stack,) in batches([side], batch)])
 
 # %% ../../nbs/scoring/00_sides.ipynb #71a4ed8a
-def listed_metrics(metrics, # a name, several with commas, a Metric, or a list of names and Metrics
+def listed_metrics(metrics, # a name, several with commas, a Metric, one of another library, or a list of these
                   ) -> list:
-    "Metrics as a list; raises InputError if one is neither a name nor a Metric."
-    alone = isinstance(metrics, (str, Metric)) or not isinstance(metrics, Iterable)
+    "Metrics as a list, those of other libraries adapted; raises InputError if one is no name and no metric."
+    alone = isinstance(metrics, (str, Metric)) or library_of(metrics) or not isinstance(metrics, Iterable)
     if isinstance(metrics, (bytes, Mapping)):
         raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {metrics!r:.60}")
     out = []
     for spec in [metrics] if alone else metrics:
         if isinstance(spec, str): out += name_parts(spec)
+        elif library_of(spec): out.append(get_metric(spec))
         elif isinstance(spec, Metric) or callable(spec): out.append(spec)
         else: raise InputError(f"metrics are names, such as ['psnr', 'ssim'], not {spec!r:.60}")
     if not out or "" in out:
@@ -247,9 +248,10 @@ def _open_source(source, metrics: Sequence[Metric], named: Mapping, **options) -
             raise InputError(f"{name} needs the {kind} that the predictions were made from: "
                              "give --source (source=)")
         return None
-    if not wanted:
+    judged = any(m.may_miss and m.inputs == "texts" for m in metrics) # a judge is shown what there is
+    if not wanted and not judged:
         raise InputError(f"source has no effect on {', '.join(m.name for m in metrics)}; leave it out")
-    kind = next(iter(wanted))
+    kind = next(iter(wanted), "texts")
     return _open_side(source, "source", kind, **(options if kind == "images" else named))
 
 def _named_alike(found: SideComparison) -> SideComparison: # texts of one item under one name on all sides

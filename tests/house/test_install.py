@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = {"PIL": "pillow", "skimage": "scikit-image", "sklearn": "scikit-learn", "open_clip": "open-clip-torch"} # module -> package
 COMES_ALONG = {"tokenizers": "transformers", "markupsafe": "jinja2"}  # module -> the requirement that needs it, too
 CHOSEN = {"seaborn"}                                    # for what users write beside the package
-ASKED_FOR = {"spacy", "stanza", "sacrebleu", "pycocoevalcap"}        # absent, they are named with what to run
+ASKED_FOR = {"spacy", "stanza", "sacrebleu", "pycocoevalcap", "pyiqa"}        # absent, they are named with what to run
 FASTER = {"faiss"}                                        # used where it is, does what is done here without it
 
 

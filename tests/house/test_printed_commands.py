@@ -45,15 +45,16 @@ def prose(notebook: str) -> str: # of nbs/tutorials
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
 
 
-def block_lines() -> list[str]: # of README and of the page of commands by task
-    text = (ROOT/"README.md").read_text(encoding="utf-8") + prose("70_by_task.ipynb")
+def block_lines() -> list[str]: # of README and of the worked pages
+    pages = map(prose, ("010_template_metric.ipynb", "070_by_task.ipynb", "090_two_folders.ipynb", "100_captions_and_ratings.ipynb", "110_my_judge.ipynb"))
+    text = "\n".join([(ROOT/"README.md").read_text(encoding="utf-8"), *pages])
     blocks = re.findall(r"```\s*sh\n(.*?)```", text, re.S)
     lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
     return [part.strip() for line in lines for part in line.split("&&") if part.strip()]
 
 
 def tutorial_lines() -> list[str]: # those of the first page for a user's own data
-    return re.findall(r"`(invariant-metrics [^`]+)`", prose("00_own_data.ipynb"))
+    return re.findall(r"`(invariant-metrics [^`]+)`", prose("000_own_data.ipynb"))
 
 
 def help_lines(command, path: str = "invariant-metrics") -> list[str]:
@@ -179,9 +180,9 @@ def style_labels(place: Path) -> None:
     pd.DataFrame(rows).to_csv(place, index=False)
 
 
-def own_module(place: Path) -> None:
-    place.with_suffix(".py").write_text("from invariant_metrics import paired_metric\n\n@paired_metric('darkness-of-mine', higher_is_better=False)\n"
-                                        "def my_metric(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
+def own_module(place: Path, function: str = "my_metric", name: str = "darkness-of-mine") -> None:
+    place.with_suffix(".py").write_text(f"from invariant_metrics import paired_metric\n\n@paired_metric('{name}', higher_is_better=False)\n"
+                                        f"def {function}(pred, target): return (pred.mean((1, 2, 3)) - target.mean((1, 2, 3))).abs()\n")
 
 
 def per_item(place: Path) -> None:
@@ -258,6 +259,12 @@ def finished_probe(place: Path) -> None:
     assert cli(*words, cwd=place.parent).returncode == 0
 
 
+def judged_elsewhere(place: Path) -> None: # what the probe of refs.json asks, answered by a count of words
+    assert cli("probe", "captioning", "--target", "refs.json", "--ask", "asked.jsonl", cwd=place.parent).returncode == 0
+    items = [json.loads(line) for line in (place.parent/"asked.jsonl").read_text().splitlines()[1:]]
+    place.write_text("\n".join(json.dumps({"id": row["id"], "score": len(row["prediction"].split())}) for row in items))
+
+
 def letters_clip(place: Path) -> None: # a light CLIP of random weights that reads letters
     import transformers
     from invariant_metrics.encoders.encoder import CLIP, Preprocess
@@ -287,6 +294,8 @@ DATA = { # what an example names -> how it is made
     "photographs/": lambda p: picture_folder(p, 6, 96, seed=4), "photos/": lambda p: picture_folder(p, 8, 128, seed=6), "label-maps/": label_maps,
     "refs.json": as_json(REFERENCES), "sysA.json": as_json(FIRST), "sysB.json": as_json(SECOND), "hyp.json": as_json(FIRST), "images/": captions_folder,
     "refs.txt": as_lines([r[0] for r in REFERENCES.values()]), "sysA.txt": as_lines(FIRST.values()), "sysB.txt": as_lines(SECOND.values()),
+    "color_metrics": lambda p: own_module(p, "color_error", "color-error"), "ratings.csv": judged_table,
+    "careful.json": as_json(FIRST), "mirror.json": as_json(SECOND), "short.json": as_json({k: v[:-1] for k, v in FIRST.items()}),
     "judge.py": as_lines(["import json, sys", "for line in sys.stdin:", "    q = json.loads(line)", "    print(json.dumps({'id': q['id'], 'score': len(q['prediction'])}))"]),
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
@@ -294,13 +303,13 @@ DATA = { # what an example names -> how it is made
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "imagenet/train": lambda p: picture_folder(p, 6, 96, seed=4), 
     "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
-    "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
+    "scores.jsonl": judged_elsewhere, "teacher/": teacher_folder, "captions.json": photo_captions, "scans/": scans, "faded/": picture_folder, "results/": suffixed,
     "hyp.csv": lambda p: pd.DataFrame({"image": [f"images/{k}.png" for k in FIRST], "model_says": FIRST.values()}).to_csv(p, index=False),
     "domains.jsonl": lambda p: p.write_text("\n".join(json.dumps({"id": k, "references": v, "domain": PAIRS[k][1].split()[-1]}) for k, v in REFERENCES.items()))}
 INSTEAD = {("lclip export", "student/"): student_folder, ("styles", "generated/"): style_folders, ("rank labels", "answers/"): failure_answers,
            ("probe edits", "answers/"): edit_answers} # where an example means something else by a name
 REFUSED = { # beginning of a command -> what its one line says; here for want of weights, network or GPU, or of WordNet's own files
-    "score fid,fdd,cmmd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
+    "score fid,fdd,cmmd,kid": "weights fetch inception", "score fid,fdd,kid": "weights fetch inception", "probe encoder dinov2-large": "weights fetch dinov2-large", "score clipscore": "weights fetch clip-vit-b-32",
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
     "study translation --parts training --model bibert --scale full": "device 'cuda' cannot be used here",

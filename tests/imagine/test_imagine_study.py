@@ -43,6 +43,21 @@ def test_every_violation_claims_something_else_and_every_paraphrase_the_same(cap
     assert (count["edited reference"] == count["edited paraphrase"]).all() and (count["paraphrase"] >= 1).all()
 
 
+def test_two_scenes_at_once_say_what_both_halves_say(captions, tmp_path):
+    work = room.ImaginationWork(tmp_path, StudyGenerator("learned", "exact"), "embedded-clip", ImagineSize(5, 1), seed=3, two_scenes=True)
+    together = work.captions
+    assert work.design()["two_scenes"] and together.rows.equals(room._told_together(captions).rows) and 2 <= len(together) <= 10
+    for row in together.rows.itertuples():
+        other, _, own = row.text.partition(" and ")
+        halves = [claims(other), claims(own)]
+        assert claims(row.text) == tuple(a | b for a, b in zip(*halves)), row
+        assert (claims(row.text) == claims(together.target[row.item])) == (row.side == "paraphrase"), row
+    first = together.rows[together.rows["side"] == "paraphrase"].drop_duplicates("item")
+    assert first["item"].tolist() == [*range(len(together))]
+    assert all(claims(a).objects.isdisjoint(claims(b).objects) for a, _, b in (text.partition(" and ") for text in first["text"]))
+    with pytest.raises(InputError, match="take more scenes"): room._told_together(_study_captions(1, seed=3))
+
+
 def slow_auc(captions, scores, families, view): # loops, as the text says it
     shares = []
     for item, own in captions.rows.groupby("item"):
@@ -107,7 +122,7 @@ def test_places_and_slopes_are_those_of_plain_means(captions, scores):
 
 
 def test_two_processes_draw_what_one_draws(captions, tmp_path):
-    few = StudyCaptions(captions.rows[captions.rows["item"] < 2], captions.target[:2], captions.pictures[:2])
+    few = StudyCaptions(captions.rows[captions.rows["item"] < 2], captions.target[:2])
     generator = [StudyGenerator("exact", "exact", (("size", 16),))]
     for name, workers in (("one", 0), ("two", 2)):
         pieces, ticks = _drawing_pieces(few, generator, 1, folder=tmp_path/name)

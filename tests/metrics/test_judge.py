@@ -47,5 +47,5 @@ def test_a_paired_difference_needs_a_value_on_both_sides():
 
 
 def test_a_judge_that_answers_nothing_is_refused():
-    with pytest.raises(InputError, match="not finite for 2 of 2 items"):
-        extract([by_length({"a", "b"})], ["a", "b"], ["x", "y"])
+    rows = extract([by_length({"a", "b"})], ["a", "b"], ["x", "y"])["length-judge"]
+    with pytest.raises(InputError, match="length-judge has no value for any of 2 items"): score_rows(by_length(), rows)
