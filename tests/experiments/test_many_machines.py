@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
-from commands import HUNG, cli, started, torchrun
+from commands import HUNG, cli, started
 from test_study import Doubling, equal
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.encoder import get_encoder
@@ -217,3 +217,19 @@ def test_a_job_of_two_nodes_trains_is_killed_resumes_and_equals_one_process(tmp_
     assert done.stdout.replace("4 processes", "1 processes") == alone.stdout != "", (done.stdout, alone.stdout, alone.stderr[-2000:])
     nodes, one = (load_file(tmp_path/name/"checkpoint.safetensors") for name in ("nodes", "run"))
     for name in one: assert torch.allclose(nodes[name], one[name], atol=1e-5), name
+
+
+@pytest.mark.slow
+def test_one_worker_and_eight_write_the_same_page(tmp_path, monkeypatch):
+    from invariant_metrics.probes.images import COLOR_SIZES, ProbeSize
+    from invariant_metrics.studies.colorizers import _COLORIZATION, StudySize
+    monkeypatch.setitem(COLOR_SIZES, "quick", ProbeSize(4, 4, 20))
+    monkeypatch.setitem(_COLORIZATION.sizes, "quick", StudySize(side=32, train=48, validation=8, test=12, pretrain=8, steps=4, batch=4, reps=20))
+    words = "study colorization --metrics psnr --invariants segmentation --alphas 0.3 --seeds 2 --scale quick --workers".split()
+    pages = []
+    for workers in (1, 8):
+        done = cli(*words, workers, "--out", f"run-{workers}", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        pages.append((tmp_path/f"run-{workers}"/"index.html").read_text(encoding="utf-8").replace(f"run-{workers}", "run"))
+    one, eight = (re.sub(r"\d+(\.\d+)? (s|minutes?|hours?|[kMG]B)\b|--workers \d", "", page).split() for page in pages)
+    assert one == eight and len(one) > 1000
