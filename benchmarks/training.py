@@ -140,7 +140,8 @@ def count_step(model: str, frozen: tuple[str, ...], batch: int) -> dict:
         turns = recipe.turns(colorizer, critic, recipe.loss(critic, invariants))
         for turn in turns:
             with only(turn, turns): total(turn.loss(turn.model, pictures)).backward()
-    return {"GFLOPs": counter.get_total_flops()/1e9/batch, "saved MB": sum(m.nbytes() for m in saved.values())/1e6/batch}
+    count = sum(p.numel() for p in colorizer.parameters())
+    return {"parameters": count, "GFLOPs": counter.get_total_flops()/1e9/batch, "saved MB": sum(m.nbytes() for m in saved.values())/1e6/batch}
 
 
 def flops(batch: int) -> pd.DataFrame:

@@ -85,9 +85,10 @@ def open_run(folder: str | Path,       # the run folder, made if absent
     "Claim a folder for a run, by the table above; raises InputError if it belongs to something else."
     folder, settings = Path(folder), json.loads(json.dumps(settings, default=str))
     if folder.exists() and not folder.is_dir(): raise InputError(f"{folder} is a file; choose another --out")
-    meta = read_run(folder)
+    held = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+    meta = read_run(folder) # last, since other machines may be beginning the same run
     # without run.json nothing in it is ours
-    foreign = sorted(p.name for p in folder.iterdir()) if folder.is_dir() and meta is None else []
+    foreign = [name for name in held if not name.startswith(".run.json.")] if meta is None else []
     if foreign:
         raise InputError(f"{folder} holds other files ({', '.join(foreign[:3])}); choose another --out")
     if meta is not None and meta["digest"] == digest(settings) and not overwrite: return meta

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..core import progress
+from ..core import InputError, progress
 from .frames import Frames
 from .study import Piece, Study, claim
 from ..runs import share_out
@@ -102,6 +102,9 @@ def _do_pieces(pieces: Sequence[Piece],
 def run_study(study: Study, workers: int = 2) -> Frames: # of its kind, as its folder holds it
     "Do a study, go on with it, or find it finished; raises InputError before anything is written."
     begun = time.perf_counter()
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("processes of torchrun train one network together, and a study trains many, each alone; "
+                         "start the same command several times instead")
     study.check()
     if claim(study): return study.kind.load(study.folder)
     total, before = study.steps()
@@ -111,8 +114,12 @@ def run_study(study: Study, workers: int = 2) -> Frames: # of its kind, as its f
         for some in study.pieces():
             _do_pieces(some, study.folder, workers, bar, study.device, preload)
             pieces += some
-    found = study.conclude(pieces)
-    known = {"settings": study.design(), "seconds": time.perf_counter() - begun, "workers": workers}
-    found.meta = {**known, **found.meta}
-    found.save(study.folder)
+    while not study.kind.finished(study.folder):
+        with held(study.folder, "conclusion") as mine:
+            if mine and not study.kind.finished(study.folder):
+                found = study.conclude(pieces)
+                known = {"settings": study.design(), "seconds": time.perf_counter() - begun, "workers": workers}
+                found.meta = {**known, **found.meta}
+                found.save(study.folder)
+        if not mine: time.sleep(_PAUSE)
     return study.kind.load(study.folder)

@@ -32,7 +32,8 @@ from ..models.colorizer import seeded
 from ..runs import processes
 from .batches import page_locked, prepare_ahead, to_device
 from ..models.beside import Watch, Watcher, WeightAverage, computed_twice, moves_itself
-from .checkpoint import restore, save_state
+from .checkpoint import in_parts, restore, save_parts, save_state, saved_state
+
 
 # %% ../../nbs/training/020_loop.ipynb #be17e4e5
 @dataclass(frozen=True)
@@ -114,19 +115,35 @@ def average(tensors: Sequence[Tensor], # changed in place
             world: int,                # processes; with one, nothing changes
            ) -> None:
     "Replace each tensor by its mean over all processes, in one exchange."
-    if world == 1: return
+    if world == 1 or not tensors: return
     flat = torch.cat([t.flatten() for t in tensors])
     dist.all_reduce(flat)
     means = (flat / world).split([t.numel() for t in tensors])
     for t, mean in zip(tensors, means): t.copy_(mean.view_as(t))
 
 def _same_start(model: nn.Module, world: int) -> None:
-    "Copy the weights of the first process to all others."
+    "Copy the weights of the first process to all others, apart from those in parts."
     if world == 1: return
     for t in model.state_dict().values():
+        if in_parts(t): continue
         sent = t.contiguous()
         dist.broadcast(sent, 0)
         t.copy_(sent)
+
+@contextmanager
+def _one_speaks(world: int) -> Iterator[None]:
+    "Within the block the process that fails first raises its error, and the others end without a word."
+    try: yield
+    except Exception as error:
+        if world == 1: raise
+        mine = f"{dist.get_rank()}"
+        try: first = dist.distributed_c10d._get_default_store().compare_set("failed", "", mine).decode()
+        except RuntimeError: first = None # the process that kept it is gone
+        if first != mine: raise SystemExit(1) from error
+        if isinstance(error, InputError) or not re.search("gloo|NCCL", f"{error}"): raise
+        raise InputError("another process of this run ended without a word; the same command goes on "
+                         "from the last checkpoint") from error
+
 
 # %% ../../nbs/training/020_loop.ipynb #f461f7ef
 @contextmanager
@@ -180,8 +197,8 @@ def _check_terms_finite(
     "Raises InputError, naming step, term and the file of the last good state, if a value is NaN or infinite."
     for term, value in values.items():
         if math.isfinite(value): continue
-        path = (keep and keep()) or path
-        kept = f"the last good state is in {path}" if path and path.exists() else "no checkpoint was kept"
+        path = (keep and keep()) or (path and saved_state(path))
+        kept = f"the last good state is in {path}" if path else "no checkpoint was kept"
         raise InputError(f"training stopped at step {step}: {term!r} of turn {turn!r} is {value}; {kept}; "
                          "try a lower learning rate or a lower weight")
 
@@ -229,10 +246,12 @@ def _compute_turn(turn: Turn, network: Callable, optimizer: torch.optim.Optimize
     optimizer.zero_grad(set_to_none=True)
     sums = _gather_gradient(turn, network, batches, plan, scaler)
     if plan.world > 1:
-        for p in parameters: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-        average([p.grad for p in parameters], plan.world)
+        whole = [p for p in parameters if not in_parts(p)] # of parts, the mean is there already
+        for p in whole: p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+        average([p.grad for p in whole], plan.world)
     scaler.unscale_(optimizer)
     length = torch.nn.utils.clip_grad_norm_(parameters, turn.optim.clip)
+    length = length.full_tensor() if in_parts(length) else length
     numbers = torch.stack([value for _, value in sums.values()] + [length.float()])
     average([numbers], plan.world)
     weights = {name: float(weight) for name, (weight, _) in sums.items()}
@@ -360,7 +379,8 @@ def _stopped(plan: FitPlan, models: Mapping, movers: Mapping, step: int, *rest) 
     if not plan.path: return None
     if not all(t.isfinite().all() for m in models.values() for t in m.state_dict().values()): return None
     path = plan.path.with_name("stopped.safetensors")
-    if plan.rank == 0: save_state(path, models, movers, step, *rest)
+    save_state(path, models, movers, step, *rest, plan.rank)
+    if plan.world > 1: dist.barrier() # until it is written
     return path
 
 def _agreed(pressed: list, plan: FitPlan, device: torch.device) -> bool: # the same answer in every process
@@ -416,10 +436,13 @@ def fit(
     models = {t.name: t.model for t in turns}
     movers = dict(zip(names, optimizers))
     scales = dict(zip(names, scalers))
+    parts = any(in_parts(p) for t in turns for p in t.parameters().values())
+    if parts and (ema is not None or watch):
+        raise InputError("averaged weights and held-out data beside the loop are for whole networks, and this one "
+                         "is in parts; leave out ema and watch")
     average = None if ema is None else WeightAverage(turns[0].model, ema)
     averages = {} if average is None else {names[0]: average.tensors}
-    start, log = (restore(path, models, movers, known, scales, averages)
-                  if folder and resume and path.exists() else (0, []))
+    start, log = restore(path, models, movers, known, scales, averages) if folder and resume else (0, [])
     for turn in turns: _same_start(turn.model.train(), world)
     if average and not start: average.start()
     watcher = Watcher(watch, turns[0].model) if watch and rank == 0 else None
@@ -433,6 +456,7 @@ def fit(
     unseen = []
     waited, begun = 0.0, time.perf_counter()
     with ExitStack() as open_ones:
+        open_ones.enter_context(_one_speaks(world))
         pressed = open_ones.enter_context(_noted_interrupt())
         if checkpointing: open_ones.enter_context(computed_twice(turns[0].model))
         if watcher: open_ones.callback(watcher.close)
@@ -455,8 +479,9 @@ def fit(
                 log = sorted(log + watcher.take(), key=lambda row: row[0])
             bar.set_postfix({row[2]: f"{row[4]:.3g}" for row in rows if row[0] == step}, refresh=False)
             stop = _agreed(pressed, plan, device)
-            if folder and rank == 0 and (stop or saves):
-                save_state(path, models, movers, done, log, known, scales, averages)
+            if folder and (stop or saves):
+                if parts and done < steps: save_parts(path, models, movers, done, log, known, scales, rank)
+                else: save_state(path, models, movers, done, log, known, scales, averages, rank)
             if stop: raise KeyboardInterrupt
         if pressed: raise KeyboardInterrupt # while the last state was written
     if average: average.put()

@@ -127,31 +127,6 @@ def test_targets_without_a_prediction_are_counted(folders, tmp_path):
     assert found.n == 115 and any("5 items of" in note and "is not on every side" in note for note in found.notes), found.notes
 
 
-RAY = """
-import ray
-ray.init(num_cpus=2, include_dashboard=False)
-{lines}
-made.save("made.safetensors")
-"""
-
-
-def test_ray_data_deals_out_blocks_by_the_lines_of_the_notebook(folders, tmp_path):
-    pytest.importorskip("ray.data", reason="pip install 'ray[data]'")
-    root, truth, made = folders
-    notebook = json.loads((Path(__file__).parents[2]/"nbs"/"scoring"/"20_score.ipynb").read_text(encoding="utf-8"))
-    prose = ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "markdown"]
-    lines = next(text for text in prose if "ray.data" in text).split("```python\n")[1].split("```")[0]
-    for ours, theirs in {"inception": "embedded", "made/": str(made), "4096": "50"}.items():
-        assert ours in lines
-        lines = lines.replace(ours, theirs)
-    (tmp_path/"parts").mkdir()
-    (tmp_path/"program.py").write_text(RAY.format(lines=lines))
-    done = subprocess.run([sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=HUNG)
-    assert done.returncode == 0, done.stderr[-2000:]
-    found, whole = GaussianStats.load(tmp_path/"made.safetensors"), GaussianStats.of(made, get_encoder("embedded"))
-    assert found.n == whole.n == 120 and torch.allclose(found.cov, whole.cov, rtol=1e-9)
-
-
 def test_the_part_of_a_process_is_said_and_an_option_goes_first(folders, tmp_path):
     root, truth, made = folders
     told = cli("stats", made, "--out", "x.safetensors", cwd=tmp_path, RANK=2, WORLD_SIZE=60)

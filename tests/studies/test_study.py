@@ -353,11 +353,10 @@ def doubling(monkeypatch):
 
 def test_a_fourth_task_is_registered_and_studied(doubling, tmp_path):
     assert {"colorization", "translation", "captioning", "doubling"} <= set(study_tasks.names())
-    here, beside = (train_systems(tmp_path/str(workers), {"task": "doubling"}, workers=workers) for workers in (0, 2))
+    here = train_systems(tmp_path/"run", {"task": "doubling"}, workers=0) # with several: test_many_machines.py
     assert set(here.results["system"]) == {"baseline", "shrinking", "gray", "repeated", "+total", "+total-random"} and set(here.results["dataset"]) == {"numbers/test"}
     assert list(here.curve.index) == [0.5, 1.0] and here.meta["chosen"]["+total"] in (0.5, 5.0)
     assert set(here.improvements.loc[here.improvements["metric"] == "exact", "unit"]) == {"points"}
-    equal(here.folder, beside.folder)
     assert not len(here.chance) and set(here.results.loc[here.results["system"] == "+total-random", "alpha"]) == {here.meta["chosen"]["+total"]}
     with pytest.raises(InputError, match="registered already"): register_task(type("Other", (Doubling,), {"__module__": "elsewhere"}))
     with pytest.raises(InputError, match="did you mean doubling"): make_plan({"task": "doublign"})
