@@ -32,9 +32,11 @@ def registries():
 @pytest.fixture(autouse=True)
 def registries_as_they_were(registries):
     "A notebook's definitions stand in for its module's while it runs, and not for the tests after it."
-    before = [(registry, {**registry.entries}) for registry in registries]
+    before = [(registry, {**registry.entries}, {**getattr(registry, "prefixes", {})}) for registry in registries]
     yield
-    for registry, entries in before: registry.entries = entries
+    for registry, entries, prefixes in before:
+        registry.entries = entries
+        if prefixes: registry.prefixes = prefixes
 
 
 @pytest.fixture(autouse=True)

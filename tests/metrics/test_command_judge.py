@@ -143,7 +143,7 @@ def test_an_interrupt_ends_the_program(place):
     asked = judge("open('pid', 'w').write(str(os.getpid()))\nsys.stdin.read()")
     def interrupt():
         while not (Path("pid").exists() and Path("pid").read_text()): time.sleep(0.02)
-        signal.raise_signal(signal.SIGINT)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT) # as a terminal does
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt): asked(texts(1))
     assert gone(int(Path("pid").read_text()))

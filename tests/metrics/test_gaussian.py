@@ -319,7 +319,7 @@ def test_statistics_without_n_are_of_unknown_n_everywhere(tmp_path):
     assert found["fd"].n is None and "n=unknown" in str(found["fd"]) and "n=unknown" in repr(found["fd"]) and "n:unknown" in str(found["fd"].signature)
     assert found["fd"].to_dict()["n"] is None and found.to_frame()["n"].isna().all() and "n=unknown" in found["fd"]._repr_html_()
     done = cli("score", "fd", "--pred", "a.npz", "--target", "b.npz", "--json", cwd=tmp_path)
-    assert json.loads(done.stdout)["result"]["scores"]["a.npz"]["fd"]["n"] is None
+    assert json.loads(done.stdout)["result"]["scores"]["a"]["fd"]["n"] is None
     shown = cli("score", "fd", "--pred", "a.npz", "--target", "b.npz", cwd=tmp_path).stdout
     assert " n " not in shown.splitlines()[1] # no empty column
     systems = score({"a": tmp_path/"a.npz", "b": draw.normal(size=(30, 4))}, tmp_path/"b.npz", "fd", ci=False).to_frame()

@@ -358,7 +358,7 @@ def test_a_command_prints_the_deviation_and_writes_it_for_each_item(tmp_path):
     table = pd.read_parquet(tmp_path/"values.parquet").set_index("metric")
     assert (table.loc["imagine-image", "deviation"] > 0).all() and table.loc["bleu-1", "deviation"].isna().all()
     assert set(metric_table(tmp_path/"values.parquet")["metric"]) == {*NAMES, "bleu-1"}
-    kept = json.loads(cli(*line, "--json", cwd=tmp_path).stdout)["result"]["scores"]["hyp.txt"]
+    kept = json.loads(cli(*line, "--json", cwd=tmp_path).stdout)["result"]["scores"]["hyp"]
     found = score([AGAIN, WRONG, "The council met."], [BALL]*3, NAMES, metric_options=dict(generator="exact", seeds=3, size=32), ci=False)
     for name in NAMES:
         assert kept[name]["value"] == pytest.approx(found[name].value, abs=1e-6)
