@@ -33,6 +33,7 @@ def said_by(out: Path, *words: str) -> str:
 def errors(found: dict) -> list: return [(name, row) for name, rows in found["findings"].items() for row in rows if "error" in row]
 
 
+@pytest.mark.slow
 def test_every_finding_runs_and_a_second_run_adds_what_is_missing(tmp_path):
     done = run(tmp_path, "--seconds", "1800")
     assert done.returncode == 0, done.stderr[-2000:]

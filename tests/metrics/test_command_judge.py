@@ -144,8 +144,11 @@ def test_an_interrupt_ends_the_program(place):
     def interrupt():
         while not (Path("pid").exists() and Path("pid").read_text()): time.sleep(0.02)
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT) # as a terminal does
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt): asked(texts(1))
+    try:
+        with pytest.raises(KeyboardInterrupt): asked(texts(1))
+    finally: signal.signal(signal.SIGINT, before)
     assert gone(int(Path("pid").read_text()))
 
 

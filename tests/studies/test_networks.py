@@ -184,7 +184,7 @@ def small(monkeypatch):
     for sizes in (images.COLOR_SIZES, own_images.PICTURE_SIZES): monkeypatch.setitem(sizes, "quick", ProbeSize(10, 6, 20))
     monkeypatch.setitem(worlds._WORLD_SIZES, "quick", ProbeSize(16, 8, 20, 8))
     train = search.train_systems
-    monkeypatch.setattr(search, "train_systems", lambda folder, s, device, workers: train(folder, s, device=device, workers=0))
+    monkeypatch.setattr(search, "train_systems", lambda folder, s, device, workers, **more: train(folder, s, device=device, workers=0, **more))
 
 
 def test_probe_takes_weights_and_encoder(nets, pictures, tmp_path, small):
