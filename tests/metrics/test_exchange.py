@@ -209,7 +209,7 @@ CALLS = {"texts": lambda metrics: own_probe("captioning", REFERENCES, metrics=me
          "images": lambda metrics: image_probe("photos", metrics=metrics, families=["swirl"], scale="quick", progress=False)}
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", [name if name == "texts" else pytest.param(name, marks=pytest.mark.slow) for name in CALLS])
 def test_a_probe_by_file_is_the_probe_of_the_same_judge_here(name, tmp_path):
     inputs = "images" if name == "images" else "texts"
     call = CALLS[name]

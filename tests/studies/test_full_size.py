@@ -36,6 +36,7 @@ def test_two_batches_of_8_are_one_of_16_and_blocks_computed_twice_are_the_plain_
     assert any(name.startswith("model/average/") for name in gathered)
 
 
+@pytest.mark.slow
 def test_what_is_measured_meanwhile_is_the_same_in_a_thread(tmp_path, one_thread):
     logs = []
     for background in (False, True):
