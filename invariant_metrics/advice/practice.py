@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core import InputError, check_range, rng, unknown
 from ..metrics.metric import ItemMetric, Metric, Rows, SetMetric
-from ..scoring.power import MOST, Pilot, items_needed
+from ..scoring.power import MOST, Pilot, about_items, items_needed
 from ..stats import bootstrap_weights, normal, student, wilson
 
 # %% ../../nbs/advice/00_practice.ipynb #b992515a
@@ -345,6 +345,5 @@ def say_plan(what: str, found: Sequence[Practice], plan: ComparisonPlan) -> str:
         told = f"With {plan.items:,} items {best.metric} shows {error} most often, in {100*best.cases:.0f} of 100 comparisons"
     else: told = f"With {plan.items:,} items no metric shows {error} more often than by chance"
     if not np.isfinite(soonest.needed): return f"{told}; no number of items that one could collect would do."
-    step = 10**max(len(str(int(soonest.needed))) - 2, 0)
-    needed = int(-(-soonest.needed//step)*step) # two digits, rounded up
-    return f"{told}; for {100*plan.power:.0f} of 100 it takes {needed:,} items, with {soonest.metric}."
+    needed = about_items(int(soonest.needed))
+    return f"{told}; for {100*plan.power:.0f} of 100 it takes {needed} items, with {soonest.metric}."

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['MOST', 'Pilot', 'detectable_at', 'items_needed', 'influence_pilot', 'mean_pilot', 'equality_pilot', 'estimate_pilot',
-           'metric_pilot', 'Power', 'round_digits', 'power', 'system_pilot', 'detectable']
+           'metric_pilot', 'Power', 'round_digits', 'about_items', 'power', 'system_pilot', 'detectable']
 
 # %% ../../nbs/scoring/30_power.ipynb #bbb5b7b2
 from collections.abc import Sequence
@@ -367,7 +367,8 @@ def round_digits(x: float) -> str:
     return np.format_float_positional(float(f"{x:.2g}"), trim="-")
 
 # %% ../../nbs/scoring/30_power.ipynb #207c806d
-def _about(n: int) -> str: # rounded up to two digits
+def about_items(n: int) -> str:
+    "A number of items for a sentence, rounded up to two digits."
     step = 10**max(len(str(n)) - 2, 0)
     return f"{-(-n//step)*step:,}"
 
@@ -384,8 +385,8 @@ def _sentence(pilot: Pilot, mdd: float, wished: float | None, needed: int | None
                  f"{seen} {_often(power)}{among}")
     else: shown = f"With these {pilot.n:,} {pilot.noun} nothing would {seen} {_often(power)}{among}"
     if wished is None: return f"{shown}."
-    if needed <= pilot.n: return f"{shown}; for {wished:g} about {_about(needed)} would do."
-    return f"{shown}; to notice {wished:g} you need about {_about(needed)}."
+    if needed <= pilot.n: return f"{shown}; for {wished:g} about {about_items(needed)} would do."
+    return f"{shown}; to notice {wished:g} you need about {about_items(needed)}."
 
 def _notes(pilot: Pilot, needed: int | None) -> tuple[str, ...]:
     if pilot.sd_error < 0.05: return pilot.notes
@@ -393,7 +394,7 @@ def _notes(pilot: Pilot, needed: int | None) -> tuple[str, ...]:
     if needed is None: return (*pilot.notes, spread)
     low, high = (max(1 + k*1.96*pilot.sd_error, 0.1)**2*needed for k in (-1, 1))
     return (*pilot.notes,
-            f"{spread}: between {_about(int(low) + 1)} and {_about(int(high) + 1)} may be needed")
+            f"{spread}: between {about_items(int(low) + 1)} and {about_items(int(high) + 1)} may be needed")
 
 def _curve(pilot: Pilot, needed: int | None, power: float, alpha: float) -> pd.DataFrame:
     wanted = needed or pilot.n
