@@ -1,4 +1,5 @@
 "A real browser over Chromium's own debugging pipe: it needs Chromium alone, no driver; tests skip where there is none."
+import fcntl
 import json
 import os
 import select
@@ -77,7 +78,7 @@ def browser(page: Path):
     if not chrome: pytest.skip("no chromium on the PATH: the page is not looked at in a browser")
     theirs, to = os.pipe()
     back, answers = os.pipe()
-    high = [os.dup2(fd, 60 + k) for k, fd in enumerate((theirs, answers))]  # Chromium reads at 3 and writes at 4
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 60) for fd in (theirs, answers)]  # free ones: Chromium reads at 3 and writes at 4
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         shell = f'exec "$0" "$@" 3<&{high[0]} 4>&{high[1]}'
         words = [chrome, *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
