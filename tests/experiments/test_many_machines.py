@@ -157,6 +157,24 @@ def test_ray_data_deals_out_blocks(made, tmp_path):
     assert found.n == whole.n == 60 and torch.allclose(found.cov, whole.cov, rtol=1e-9)
 
 
+@pytest.mark.slow
+def test_the_launcher_of_accelerate_starts_the_same_script(tmp_path):
+    pytest.importorskip("accelerate", reason="pip install accelerate")
+    prose, = (text for text in PROSE if "accelerate launch" in text)
+    printed = re.search(r"`accelerate (launch [^`]+)`", prose)[1]
+    assert "--num_processes 8" in printed
+    lines = block("# train.py", "python")
+    assert "batches, 200, " in lines
+    (tmp_path/"train.py").write_text(lines.replace("batches, 200, ", "batches, 25, "))
+    said = []
+    for words in (["-m", "accelerate.commands.accelerate_cli", *printed.replace("8", "2").split()], ["train.py"]):
+        shutil.rmtree(tmp_path/"run", ignore_errors=True)
+        done = subprocess.run([sys.executable, *words], cwd=tmp_path, env={**os.environ, "TQDM_DISABLE": "1"}, capture_output=True, text=True, timeout=HUNG)
+        assert done.returncode == 0, done.stderr[-2000:]
+        said.append(done.stdout.splitlines()[-1])
+    assert said[0] == said[1].replace("1 processes", "2 processes") and said[0].startswith("2 processes, last loss ")
+
+
 # two network namespaces with a cable between them: what begins here ends with the process that holds the first one
 NODES = """
 set -e
