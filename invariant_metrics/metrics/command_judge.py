@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
+from fastcore.basics import patch
 
 from ..core import Between, InputError, Signature, checked_options, progress, unknown
 from ..files import digest, file_sha256
@@ -136,14 +137,7 @@ class _Batch:
         "Delete its pictures."
         if self.folder is not None: self.folder.cleanup()
 
-def _number(answer: Mapping, whose: str) -> float: # NaN for a refusal
-    score = answer.get("score")
-    if type(score) in (float, int) and -1e308 < score < 1e308: return score
-    if "refused" in answer: return np.nan
-    what = f"score {score!r:.60}" if "score" in answer else "no score"
-    raise InputError(f'{whose} gave {what} for question {answer["id"]!r:.40}; a score is a finite number, '
-                     'and who has none writes {"id": …, "refused": "why"}')
-
+# %% ../../nbs/metrics/310_command_judge.ipynb #3a115f31
 def _end_programs(programs: list, owner: int) -> None: # of the process that started them
     if os.getpid() != owner: programs.clear() # after a fork they belong to another process
     while programs: programs.pop().end(2.)
@@ -222,66 +216,82 @@ class CommandJudge:
         return InputError(f"{self.name} did not {what} within {self.timeout:g} s; give a longer timeout=, and let "
                           "it write (flush) each batch's answers without waiting for the end of its input")
 
-    def _parsed(self, lines: Sequence[bytes]) -> list[dict]: # answers, without blank lines and an introduction
-        lines = [line for line in lines if line.strip()]
-        try: said = json.loads(b"[" + b",".join(lines) + b"]") # one call for many lines takes half of the time
-        except ValueError: said = []
-        if len(said) != len(lines) or not all(type(one) is dict and "id" in one for one in said):
-            said = [one for line in lines if (one := self._parsed_alone(line))]
-        return said
+# %% ../../nbs/metrics/310_command_judge.ipynb #3bd7410f
+def _number(answer: Mapping, whose: str) -> float: # NaN for a refusal
+    score = answer.get("score")
+    if type(score) in (float, int) and -1e308 < score < 1e308: return score
+    if "refused" in answer: return np.nan
+    what = f"score {score!r:.60}" if "score" in answer else "no score"
+    raise InputError(f'{whose} gave {what} for question {answer["id"]!r:.40}; a score is a finite number, '
+                     'and who has none writes {"id": …, "refused": "why"}')
 
-    def _parsed_alone(self, line: bytes) -> dict | None: # None for an introduction
-        try: said = json.loads(line)
-        except ValueError: said = None
-        if not isinstance(said, dict):
-            wrote = line.decode(errors="replace")
-            raise InputError(f"{self.name} wrote a line that is no JSON object: {wrote!r:.100}; "
-                             "what is no answer belongs on standard error")
-        if "error" in said: raise InputError(f"{self.name}: {said['error']}")
-        if "id" in said: return said
-        if self.says and said != self.says:
-            raise InputError(f"{self.name} gave an answer without an id: {said!r:.100}")
-        self.says = said
-        return None
+@patch
+def _parsed(self: CommandJudge, lines: Sequence[bytes]) -> list[dict]:
+    "Answers, without blank lines and an introduction."
+    lines = [line for line in lines if line.strip()]
+    try: said = json.loads(b"[" + b",".join(lines) + b"]") # one call for many lines takes half of the time
+    except ValueError: said = []
+    if len(said) != len(lines) or not all(type(one) is dict and "id" in one for one in said):
+        said = [one for line in lines if (one := self._parsed_alone(line))]
+    return said
 
-    # places and values (NaN: refused), as they come
-    def _converse(self, questions: Sequence[Mapping]):
-        starts, sent, deaths, until = deque(range(0, len(questions), self.batch)), deque(), 0, 0.
-        try:
-            while starts or sent:
-                program = self._program()
-                while starts and len(sent) < _AHEAD:
-                    start = starts.popleft()
-                    sent.append(_Batch(self._asked, questions[start:start + self.batch], start))
-                    self._asked += len(sent[-1].places)
-                    if len(sent) == 1: until = time.monotonic() + self.timeout
-                    program.send(sent[-1].text())
-                lines = program.hear(until)
-                if lines is None:
-                    deaths += 1
-                    error = self._death(len(sent[0].places))
-                    if deaths > 1 or not self.restarts: raise error
-                    self.restarts -= 1
-                    until = time.monotonic() + self.timeout
-                    for batch in sent: self._program().send(batch.text())
-                elif not lines: raise self._late(f"answer {len(sent[0].places)} questions")
-                else:
-                    answers = self._parsed(lines)
-                    places = [self._place(answer["id"], sent) for answer in answers]
-                    yield places, [_number(answer, self.name) for answer in answers]
-                    while sent and not sent[0].places:
-                        sent.popleft().close()
-                        deaths, until = 0, time.monotonic() + self.timeout
-        finally:
-            for batch in sent: batch.close()
+@patch
+def _parsed_alone(self: CommandJudge, line: bytes) -> dict | None: # None for an introduction
+    try: said = json.loads(line)
+    except ValueError: said = None
+    if not isinstance(said, dict):
+        wrote = line.decode(errors="replace")
+        raise InputError(f"{self.name} wrote a line that is no JSON object: {wrote!r:.100}; "
+                         "what is no answer belongs on standard error")
+    if "error" in said: raise InputError(f"{self.name}: {said['error']}")
+    if "id" in said: return said
+    if self.says and said != self.says:
+        raise InputError(f"{self.name} gave an answer without an id: {said!r:.100}")
+    self.says = said
+    return None
 
-    def _place(self, name, sent: Sequence[_Batch]) -> int: # of an answered question, which is then no longer open
-        if type(name) is str:
-            for batch in sent:
-                if name in batch.places: return batch.places.pop(name)
-        before = isinstance(name, str) and name.isdigit() and int(name) < self._asked
-        raise InputError(f"{self.name} answered question {name!r:.40}"
-                         f"{' twice' if before else ', which nobody asked'}; an answer has the id of its question")
+@patch
+def _place(self: CommandJudge, name, sent: Sequence[_Batch]) -> int:
+    "Where an answered question stands; it is no longer open then."
+    if type(name) is str:
+        for batch in sent:
+            if name in batch.places: return batch.places.pop(name)
+    before = isinstance(name, str) and name.isdigit() and int(name) < self._asked
+    raise InputError(f"{self.name} answered question {name!r:.40}"
+                     f"{' twice' if before else ', which nobody asked'}; an answer has the id of its question")
+
+# %% ../../nbs/metrics/310_command_judge.ipynb #73c0e918
+@patch
+def _converse(self: CommandJudge, questions: Sequence[Mapping]):
+    "Places and values (NaN: refused), as they come."
+    starts, sent, deaths, until = deque(range(0, len(questions), self.batch)), deque(), 0, 0.
+    try:
+        while starts or sent:
+            program = self._program()
+            while starts and len(sent) < _AHEAD:
+                start = starts.popleft()
+                sent.append(_Batch(self._asked, questions[start:start + self.batch], start))
+                self._asked += len(sent[-1].places)
+                if len(sent) == 1: until = time.monotonic() + self.timeout
+                program.send(sent[-1].text())
+            lines = program.hear(until)
+            if lines is None:
+                deaths += 1
+                error = self._death(len(sent[0].places))
+                if deaths > 1 or not self.restarts: raise error
+                self.restarts -= 1
+                until = time.monotonic() + self.timeout
+                for batch in sent: self._program().send(batch.text())
+            elif not lines: raise self._late(f"answer {len(sent[0].places)} questions")
+            else:
+                answers = self._parsed(lines)
+                places = [self._place(answer["id"], sent) for answer in answers]
+                yield places, [_number(answer, self.name) for answer in answers]
+                while sent and not sent[0].places:
+                    sent.popleft().close()
+                    deaths, until = 0, time.monotonic() + self.timeout
+    finally:
+        for batch in sent: batch.close()
 
 # %% ../../nbs/metrics/310_command_judge.ipynb #f88ad1af
 _TRIAL = "a trial before the questions"
