@@ -48,7 +48,8 @@ def test_numbers_are_those_of_the_published_code(size):
     found = {"content": content, "style": style, "made": made, **{f"said{i}": said for i, said in enumerate(critics.b(made))}}
     assert found.keys() == ORIGINAL[size]["forward"].keys()
     for name, value in found.items():
-        assert (sampled(value, 60) - torch.tensor(ORIGINAL[size]["forward"][name])).abs().max() < 1e-5, name
+        wanted = torch.tensor(ORIGINAL[size]["forward"][name])
+        assert (sampled(value, 60) - wanted).abs().max() < 1e-5*max(1, wanted.abs().max()), name # float32, and values up to 10
 
 
 def plain_doubling(x, weight, bias):

@@ -91,7 +91,7 @@ def test_one_batch_is_what_two_would_give():
         again = network.b.contents(made["b"])
         wanted = {"made": made["a"], "repeated": network.a.decode(content["a"], network.a.styles(x["a"])), "content_again": again,
                   "back": network.a.decode(again, network.a.styles(x["a"])), "style_again": network.a.styles(made["a"])}
-    for name, value in wanted.items(): torch.testing.assert_close(getattr(crossed, name)["a"], value, rtol=0, atol=2e-5)
+    for name, value in wanted.items(): torch.testing.assert_close(getattr(crossed, name)["a"], value, rtol=1e-5, atol=2e-5)
 
 
 def test_decay_is_that_of_adam():
