@@ -53,9 +53,11 @@ def shells(monkeypatch, request):
     """Of a notebook's variables those of its module alone stay, since a command that it has put on the application may be called
     again; IPython holds on to all of them until the process ends, and those of two hundred notebooks take five gigabytes.
     Each figure is drawn once, on few pixels: one that cannot be drawn fails as it does on many."""
+    from IPython.core.history import HistoryManager
     from matplotlib_inline.backend_inline import set_matplotlib_formats
     from nbdev import test as runner
     made, CaptureShell = [], runner.CaptureShell
+    monkeypatch.setattr(HistoryManager.enabled, "default_value", False) # else each shell opens a database of what was typed
     def remembered(*args, **kwargs):
         made.append(CaptureShell(*args, **kwargs))
         set_matplotlib_formats("png", dpi=20, bbox_inches=None)

@@ -29,6 +29,8 @@ from invariant_metrics.commands import imagine_commands as imagine, judge_comman
 from invariant_metrics.commands.shell import app
 from invariant_metrics.core import InputError
 from invariant_metrics.encoders.weights import list_weights
+from invariant_metrics.probes.images import COLOR_SIZES
+from invariant_metrics.rankings.run_ranking import _RANK_SIZES
 from invariant_metrics.people.labels import answer_sheet, write_answers
 from invariant_metrics.worlds.bilingual import make_sentences
 from invariant_metrics.worlds.scenes import make_scenes
@@ -398,6 +400,8 @@ def test_readme_and_help_print_commands(): # or the expressions above no longer 
 
 @pytest.mark.parametrize("line", [line for line in PRINTED if not is_long(line)])
 def test_a_printed_command_does_what_it_says(line, small, monkeypatch):
+    "With the quick scale's numbers of pictures where an example leaves the scale as it is."
+    for sizes in (COLOR_SIZES, _RANK_SIZES): monkeypatch.setitem(sizes, "default", sizes["quick"])
     prepare(line, small)
     if "minilm" in line and "minilm" not in HERE: pytest.skip("without the extra minilm")
     code, out, err = run(line, small, monkeypatch)
