@@ -18,9 +18,10 @@ import numpy as np
 import pandas as pd
 
 from ..core import InputError, few, unknown
-from ..data.judgment_tables import Choices, Judgments, load_table, plain_cell, safe_cell
+from ..data.judgment_tables import CHOICE_SYSTEMS, Choices, Judgments, load_table
+from ..data.judgment_tables import plain_cell, safe_cell
 from ..stats import normal, student, wilson
-from .labeling import BINARY, RATING, RATINGS, SCHEMA
+from .labeling import BINARY, EQUAL, RATING, RATINGS, SCHEMA
 
 # %% ../../nbs/people/160_labels.ipynb #54cd863e
 COLUMNS = ("schema", "page", "evaluator", "rater", "item", "position", "task", "aspect", "answer", "side_a",
@@ -86,6 +87,7 @@ def _checked_answers(frame: pd.DataFrame, key: dict) -> tuple[pd.DataFrame, list
     frame = frame.assign(aspect=[asked.get(_respelled(aspect), aspect) for aspect in frame["aspect"]])
     allowed = {"likert": [*"12345"], "failures": ["0", "1"],
                **{k: [*v] for k, v in BINARY.items()}}[key["task"]]
+    if key.get("equal"): allowed.append(EQUAL)
     given = {e: {*key["tutorial"], *row} for e, row in key["evaluators"].items()}
     rated = (frame["aspect"] == RATING) & (key["task"] == "failures")
     tests = {"is of another page than "
@@ -178,7 +180,7 @@ class Labels:
 # %% ../../nbs/people/160_labels.ipynb #d470fcd6
 def _tidy(frame: pd.DataFrame, key: dict) -> pd.DataFrame:
     of = lambda name: [key["entries"][c][name] for c in frame["item"]]
-    value = {"real": 1.0, "generated": 0.0, "first": 1.0, "second": 0.0}
+    value = {"real": 1.0, "generated": 0.0, "first": 1.0, "second": 0.0, EQUAL: 0.5}
     score = [value[a] if a in value else float(a) for a in frame["answer"]]
     return pd.DataFrame({"item": of("item"), "system": of("system"), "rater": frame["rater"].to_numpy(),
                          "score": score, "aspect": frame["aspect"].to_numpy(),
@@ -263,7 +265,9 @@ def label_choices(labels: Labels) -> Choices:
     "The votes for the first and the second of each pair; raises InputError if no pairs were judged."
     if labels.task != "choice":
         raise InputError(f"{labels.task} asks about single outputs; take label_judgments")
-    counts = labels.frame.groupby("code")["score"].agg(["sum", "size"])
+    equal = labels.frame["score"] == 0.5
+    counts = labels.frame.assign(tied=equal).groupby("code").agg(
+        first=("score", "sum"), votes=("score", "size"), ties=("tied", "sum"))
     rows = []
     several = labels.frame.groupby("item")["code"].nunique()
     for code, votes in counts.iterrows():
@@ -271,9 +275,14 @@ def label_choices(labels: Labels) -> Choices:
         pair = [e["texts"].get(side, e[f"{side}_system"]) for side in ("first", "second")]
         category = " / ".join(filter(None, (e["first_system"], e["second_system"])))
         item = f"{e['item']} ({category})" if several[e["item"]] > 1 else e["item"]
-        rows.append((item, *pair, category, votes["sum"], votes["size"], tuple(e["references"]), e["input"]))
-    columns = ["item", "first", "second", "category", "votes_first", "votes", "references", "group"]
-    return Choices(f"labels-{labels.key['page']}", pd.DataFrame(rows, columns=columns), labels.notes)
+        rows.append((item, *pair, category, *votes, tuple(e["references"]), e["input"],
+                     e["first_system"], e["second_system"]))
+    columns = ["item", "first", "second", "category", "votes_first", "votes", "ties", "references", "group",
+               *CHOICE_SYSTEMS]
+    table = pd.DataFrame(rows, columns=columns)
+    if (table[[*CHOICE_SYSTEMS]] == "").any(axis=None): table = table.drop(columns=[*CHOICE_SYSTEMS])
+    said = (f"{equal.sum()} of {len(equal)} answers are ties, half a vote for each",) if equal.any() else ()
+    return Choices(f"labels-{labels.key['page']}", table, (*labels.notes, *said))
 
 # %% ../../nbs/people/160_labels.ipynb #243b34a4
 def judgment_table(

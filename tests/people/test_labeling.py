@@ -321,6 +321,37 @@ def test_sides_are_random_by_rater_and_recorded(rater, tmp_path):
     assert {(f, s) for f, s in zip(table["first"], table["second"])} == {(f"x of {i}", f"y of {i}") for i in range(12)}
 
 
+def test_equally_good_is_half_a_vote_and_a_context_stands_above_the_two(rater, tmp_path):
+    "The third button is pressed by its digit, a known answer may be it, and a hostile context stays text above both."
+    rows = [dict(item=f"i{i}", system=s, output=f"{s} of {i}", context=f"caption {i} {EVIL}") for i in range(4) for s in ("x", "y")]
+    rows += [dict(item="known", first="same", second="same", answer="equal", part="tutorial", why="They are the same.")]
+    page, r = collect(rows, "choice", tmp_path/"page.html", evaluators=1, equal=True), rater
+    assert payload(page.path)["checked"], "a tutorial has known answers"
+    r.open(page.path, 400)
+    assert r.there("#hidden-known")
+    r.begin("Ann")
+    r.press("3")
+    assert r.text("#told").startswith("Right. The answer is Equally good.")
+    r.press(ENTER)
+    for digit in "3132":
+        above = "return [...document.querySelectorAll('#content figcaption')].map(e => e.innerText)"
+        assert r.page.script(above) == ["Context", "A", "B"] and EVIL in r.text("#content blockquote")
+        r.press(digit)
+    assert r.page.script("return document.documentElement.scrollWidth") <= 400
+    file = r.save()
+    r.quiet()
+    found = label_choices(read_labels(file, page.path, least_seconds=0))
+    assert sorted(pd.read_csv(file)["answer"])[:3] == ["equal"] * 3
+    assert found.table["ties"].sum() == 2 and (found.table["votes_first"] == 0.5).sum() == 2
+    assert "2 of 4 answers are ties, half a vote for each" in found.notes
+    plain = collect(rows[:8], "choice", tmp_path/"plain.html", evaluators=1)
+    assert not payload(plain.path)["checked"] and not payload(plain.path)["equal"]
+    r.open(plain.path)
+    assert not r.there("#hidden-known")
+    r.begin("Ann")
+    assert r.page.script("return document.querySelectorAll('#answers button').length") == 2
+
+
 def test_without_storage_the_page_says_so_and_still_saves(rater, tmp_path):
     page = collect([dict(item=str(i), output=f"text {i}") for i in range(2)], "likert", tmp_path/"page.html", aspects=["good"], evaluators=1)
     refuse = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('refused', 'SecurityError'); } })"
@@ -409,6 +440,8 @@ def test_tables_in_files_are_items_too(tmp_path):
     (dict(items=[*SENTENCES, SENTENCES[0]]), "come twice"), (dict(items=[dict(item="a", output="x", answer=9)]), "known answer 9 is not one of 1, 2"),
     (dict(items=[dict(item="a", output="x", part="later")]), "part must be"), (dict(items=[dict(item="a", output="x", part="tutorial")]), "needs an answer"),
     (dict(items=[dict(item="a", output="x", answer=1)]), "no item is left"), (dict(words={"titel": "x"}), "did you mean title"), (dict(evaluators=0), "1 to 1000 plans"), (dict(evaluators=100_000), "1 to 1000 plans"),
+    (dict(equal=True), "is an answer of choice; likert has none"),
+    (dict(task="choice", items=[dict(item="a", first="x", second="y", answer="equal")], aspects=None), "'equal' is not one of first, second"),
     (dict(task="choice"), "choice has one question"), (dict(task="realism"), "realism has one question"),
     (dict(task="choice", items=SENTENCES[:1], aspects=None), "one output only"), (dict(task="realism", aspects=None), "realism needs real items"), (dict(attention=2), "drawn for realism only"),
     (dict(task="realism", items=[dict(item="a", output="x", real=1)], aspects=None), "both real and generated"), (dict(items="nowhere.csv"), "no file at nowhere.csv"),

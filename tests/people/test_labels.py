@@ -1,6 +1,7 @@
 "What raters' answers become: tables that `agree` reads, outputs that were judged, notes that name who was dropped; bad cells are refused in one line."
 import json
 
+import pandas as pd
 import pytest
 
 from invariant_metrics.core import InputError
@@ -8,7 +9,7 @@ from invariant_metrics.data.judgments import load_judgments
 from invariant_metrics.people.human import agree
 from invariant_metrics.people.labeling import collect, _label_entries
 from invariant_metrics.data.judgment_tables import safe_cell
-from invariant_metrics.people.labels import answer_sheet, judgment_table, label_judgments
+from invariant_metrics.people.labels import answer_sheet, judgment_table, label_choices, label_judgments
 from invariant_metrics.people.labels import read_labels, write_answers
 
 PLACES = ["beach", "street", "lawn", "wall", "river", "hill"]
@@ -62,6 +63,23 @@ def test_no_cell_of_the_table_is_a_formula_and_metrics_still_find_their_items(tm
 def test_choices_have_no_table_of_scores(tmp_path):
     page, out = answers(tmp_path, "choice")
     with pytest.raises(InputError, match="choices have no table .* give `agree` the answers"): judgment_table(read_labels(out, page.path))
+
+
+def test_an_equal_answer_is_half_a_vote_in_agree_and_refused_where_it_was_not_offered(tmp_path):
+    "Half of the raters take the first, half say equal: three quarters; scores by the names of systems find their pairs."
+    for name, equal in (("with", True), ("without", False)):
+        (tmp_path/name).mkdir()
+        page, out = answers(tmp_path/name, "choice", equal=equal)
+        sheet = answer_sheet(page.path, "2", "Ben")
+        write_answers(sheet.assign(answer="equal", seconds=3.0), out/"1.csv")
+        if not equal:
+            with pytest.raises(InputError, match="has an answer that is not one of first, second"): read_labels(out, page.path)
+            continue
+        choices = label_choices(read_labels(out, page.path))
+        assert choices.table["votes_first"].tolist() == [1.5] * 6 and choices.table["ties"].tolist() == [1] * 6
+        scores = pd.DataFrame([dict(item=r["item"], system=r["system"], good=float(r["system"] == "A")) for r in ROWS])
+        found = agree(choices, scores, statistics=["two_afc"], unit="choice", reps=20)
+        assert found.table["value"].tolist() == [0.75] and "6 of 12 answers are ties, half a vote for each" in found.notes
 
 
 def test_ticked_classes_are_counted_in_the_table(tmp_path):
