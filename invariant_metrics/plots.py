@@ -110,7 +110,10 @@ def inline_svg(figure: Figure, # from `small_figure`
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": label}):
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     svg = buffer.getvalue()
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg[svg.index("<svg"):], flags=re.DOTALL)
+    svg = svg[svg.index("<svg"):]
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
+    named = set(re.findall(r'(?:url\(|href=")#([^")]*)', svg)) # what the figure itself refers to
+    svg = re.sub(r' id="([^"]*)"', lambda found: found[0] if found[1] in named else "", svg)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"| (width|height)="[\d.]+pt"| version="1.1"', "", svg)
     svg = re.sub(r"font-family: [^;\"]*;? ?", "",
                  svg).replace("xlink:href", "href").replace(INK, "currentColor")

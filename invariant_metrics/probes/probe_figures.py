@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import matplotlib
 import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from ..edits.colors import perturbations
 from ..experiments.report import interval_cell, table
@@ -256,92 +256,49 @@ def profile_heat(
     title = title or f"{source_title(source)}, {VIEW_NAMES.get(view, view)}: {QUANTITY_NAMES[quantity]}"
     return heat_map(rows, columns, title, quantity, shares=matched_shares(ledger, source, columns))
 
-# %% ../../nbs/probes/040_probe_figures.ipynb #4c9c8e53
-def _axis_ticks(
-    low: float, high: float, # the range of the axis, low < high
-    # values in the range, their labels, the power of ten taken out of the labels
-) -> tuple[list[float], list[str], int]:
-    "At most five round values of an axis."
-    values = [float(v) for v in MaxNLocator(nbins=4, steps=[1, 2, 5, 10]).tick_values(low, high)
-              if low <= v <= high]
-    largest = max(map(abs, values))
-    power = int(np.floor(np.log10(largest))) if largest and not 1e-2 <= largest < 1e3 else 0
-    step = min(np.diff(values), default=largest or 1) / 10**power
-    decimals = max(0, -int(np.floor(np.log10(step) + 1e-9)))
-    labels = [f"{value / 10**power + 0.0:.{decimals}f}".replace("-", "−") for value in values]
-    return values, labels, power
-
 # %% ../../nbs/probes/040_probe_figures.ipynb #9f2c137b
-_WIDTH, _HEIGHT = 112, 97 # of a panel, in points
-_LEFT, _TOP, _RIGHT, _BOTTOM = 27, 16, 108, 81 # where its axes are
-
-def _limits(values: np.ndarray) -> tuple[float, float]: # of an axis, with a little room; never empty
-    values = values[np.isfinite(values)]
-    room = 0.05 * (values.max() - values.min()) or 0.05
-    return values.min() - room, values.max() + room
-
-def _line(points: Iterable[tuple[float, float]], look: str) -> str:
-    return f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}" fill="none" {look}/>'
-
-def _text(x: float, y: float, text: object, size: int, anchor: str = "middle") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+PANELS = 5 # in a row
+_PANEL_STYLE = {**STYLE, "font.size": 7, "axes.titlesize": 8, "axes.titley": 1.14, "axes.linewidth": 0.8,
+                "xtick.bottom": False, "ytick.left": False, "axes.formatter.use_mathtext": True,
+                "axes.formatter.limits": (-2, 3)}
 
 def _dose_panel(
-    # one per severity: severity, level, change, change_low, change_high, isotonic; those without items are
-    # not drawn
+    axes: Axes,
+    # one per severity: severity, level, change, change_low, change_high, isotonic
     rows: pd.DataFrame,
     total: Mapping,     # of all severities: family, valid_change, threshold
-) -> str: # SVG, 112 x 97 points
-    "Change of the score against severity for one family of edits; a severity without items has no point."
+) -> None:
+    "Draw the change of the score against severity for one family of edits."
     rows = rows[np.isfinite(rows[["change", "isotonic"]]).all(axis=1)]
-    x, change = rows["severity"].to_numpy(float), rows["change"].to_numpy(float)
-    low, high = (np.where(np.isfinite(ends), ends, change)
-                 for ends in (rows["change_low"].to_numpy(float), rows["change_high"].to_numpy(float)))
-    left, right = _limits(np.append(x, 0))
-    bottom, top = _limits(np.concatenate([[0, total["valid_change"]], change, low, high, rows["isotonic"]]))
-    across = lambda severity: _LEFT + (severity - left) / (right - left) * (_RIGHT - _LEFT)
-    up = lambda score: _BOTTOM - (score - bottom) / (top - bottom) * (_BOTTOM - _TOP)
-    level = lambda score, look: _line([(_LEFT, up(score)), (_RIGHT, up(score))], look)
-    parts = [_line([(_LEFT, _TOP), (_LEFT, _BOTTOM), (_RIGHT, _BOTTOM)],
-                   'stroke="currentColor" stroke-width=".8"'), level(0,
-        'stroke="currentColor" stroke-width=".6"'), _text((_LEFT + _RIGHT) / 2, 9, total["family"], 8)]
-    if np.isfinite(total["valid_change"]):
-        parts.append(level(total["valid_change"], f'stroke="{HUES[1]}" stroke-dasharray="3.7 1.6"'))
-    if np.isfinite(total["threshold"]):
-        at = across(total["threshold"])
-        parts.append(_line([(at, _TOP), (at, _BOTTOM)], 'stroke="currentColor" stroke-dasharray="1 1.6"'))
-    parts.append(_line([(across(0), up(0)), *zip(across(x), up(rows["isotonic"].to_numpy(float)))],
-                       f'stroke="{HUES[0]}" stroke-width="1.4"'))
-    for where, value, below, above, name in zip(across(x), up(change), up(low), up(high), rows["level"]):
-        parts.append(_line([(where, below), (where, above)], f'stroke="{HUES[0]}"')
-                     + f'<circle cx="{where:.1f}" cy="{value:.1f}" r="1.3" fill="{HUES[0]}"/>'
-                     + _text(where, _BOTTOM + 9, name, 7))
-    values, labels, power = _axis_ticks(bottom, top)
-    parts += [_line([(_LEFT - 2.5, up(v)), (_LEFT, up(v))], 'stroke="currentColor" stroke-width=".8"') +
-              _text(_LEFT - 4, up(v) + 2.5, label, 7, "end") for v, label in zip(values, labels)]
-    if power:
-        parts.append(f'<text x="{_LEFT - 22}" y="{_TOP - 2}" font-size="6">×10<tspan dy="-2" '
-                     f'font-size="5">{power}</tspan></text>')
-    return "".join(parts)
+    severities = rows["severity"].to_numpy(float)
+    axes.axhline(0, color=INK, linewidth=0.6)
+    if np.isfinite(total["valid_change"]): axes.axhline(total["valid_change"], color=HUES[1], linestyle="--", lw=1)
+    if np.isfinite(total["threshold"]): axes.axvline(total["threshold"], color=INK, linestyle=":", linewidth=1)
+    axes.plot([0, *severities], [0, *rows["isotonic"]], color=HUES[0])
+    axes.plot(severities, rows["change"], ".", color=HUES[0])
+    sure = rows[np.isfinite(rows[["change_low", "change_high"]]).all(axis=1)]
+    axes.vlines(sure["severity"], sure["change_low"], sure["change_high"], color=HUES[0], linewidth=1)
+    axes.set_xticks(severities, rows["level"], parse_math=False)
+    axes.locator_params(axis="y", nbins=3)
+    axes.set_title(total["family"], parse_math=False)
 
 # %% ../../nbs/probes/040_probe_figures.ipynb #8157212f
-PANELS = 5 # in a row
-
+@matplotlib.rc_context(_PANEL_STYLE)
 def dose_panels(profile: pd.DataFrame, source: str, metric: str, view: str,
-               ) -> Markup: # an <svg> element that takes its ink from the page
-    "How the metric's score worsens with severity, a panel per family."
+               ) -> Markup: # an <svg> element that takes its ink from the page; empty without a panel
+    "How the metric's score worsens with severity, a panel for each family with two severities at least."
     rows = profile[(profile["source"] == source) & (profile["metric"] == metric) & (profile["view"] == view)
                    & ~profile["family"].isin(ALL_FAMILIES.values())]
-    groups = [group for _, group in rows.groupby("family", sort=False) if np.isfinite(group["change"]).any()]
-    drawn = []
-    for k, group in enumerate(groups):
-        panel = _dose_panel(group[group["severity"].notna()], group[group["level"] == "all"].iloc[0])
-        drawn.append(f'<g transform="translate({k % PANELS * _WIDTH} {k // PANELS * _HEIGHT})">{panel}</g>')
-    width, height = _WIDTH * min(PANELS, max(len(groups), 1)), _HEIGHT * max(1, -(-len(groups) // PANELS))
-    label = f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response"
-    head = Markup('<svg role="img" aria-label="{}" viewBox="0 0 {} '
-                  '{}" fill="currentColor">').format(label, width, height)
-    return head + Markup("".join(drawn) + "</svg>")
+    doses = rows[rows["severity"].notna() & np.isfinite(rows["change"])]["family"].value_counts()
+    groups = [group for family, group in rows.groupby("family", sort=False) if doses.get(family, 0) > 1]
+    if not groups: return Markup("")
+    down = -(-len(groups) // PANELS)
+    figure = Figure(figsize=(1.6 * PANELS, 1.4 * down))
+    figure.subplots_adjust(left=0.05, right=0.99, top=1 - 0.22 / down, bottom=0.16 / down, wspace=0.4, hspace=0.6)
+    for place, group in enumerate(groups, 1):
+        axes = figure.add_subplot(down, PANELS, place)
+        _dose_panel(axes, group[group["severity"].notna()], group[group["level"] == "all"].iloc[0])
+    return inline_svg(figure, f"{metric} on {source}, {VIEW_NAMES.get(view, view)}: dose and response")
 
 # %% ../../nbs/probes/040_probe_figures.ipynb #0587b3b5
 def _list(names: Iterable[str]) -> str: return join_names(names, most=6)

@@ -225,8 +225,8 @@ def _profile_cards(probe: ProbeResult, source: str) -> list[Part]:
     kinds = family_kinds(probe.ledger)
     def card_of(metric: str, open: bool) -> Part:
         card = profile_card(bad, source, metric, kinds)
-        return Part(card["title"], [Item("lines", card["words"]),
-                                    Item("panels", card["svg"], f"{card['title']}, figures"),
+        drawn = [Item("panels", card["svg"], f"{card['title']}, figures")] if card["svg"] else []
+        return Part(card["title"], [Item("lines", card["words"]), *drawn,
                                     Part("All numbers", [Item("table", card["table"], "tight")])],
                     open=open, look="card")
     return [card_of(metric, k < 3) for k, metric in enumerate(order)]

@@ -72,6 +72,19 @@ def test_nothing_comes_from_elsewhere(page):
     assert page.count("<script") == page.count("<link") == 1
 
 
+def test_a_severity_without_items_leaves_no_nan_in_the_page():
+    "Nor does a family with a single severity, which has no curve; other panels are drawn as before."
+    probe = made_up()
+    bare = probe.profile.copy()
+    empty = bare["level"].astype(str).str.startswith("2") & (bare["family"] == "negation")
+    assert empty.any()
+    bare.loc[empty, [c for c in bare if c.startswith(("change", "isotonic"))]] = np.nan
+    page = render_probe(RUN, replace(probe, tables={**probe.tables, "profile": bare}))
+    figures = [re.findall(r"<svg.*?</svg>", text, re.DOTALL) for text in (page, render_probe(RUN, probe))]
+    panels = [[len(re.findall(r">(?:negation|color-replaced)<", svg)) for svg in drawn if "dose and response" in svg] for drawn in figures]
+    assert panels == [[1, 1], [2, 2]] and not [svg for drawn in figures for svg in drawn if "nan" in svg.lower()]
+
+
 def test_the_answers_follow_the_numbers():
     said = dict(source_headline(made_up(), "captioning", "captioning"))
     assert said["With one edit apart,"] == "sees notices most kinds of violation and prefers none. Kinds noticed / preferred, of 2: sees 2/0, prefers 0/1."
