@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NamedTuple, Optional
+from typing import Annotated, Optional
 
 import typer
 from typer.core import TyperCommand
 
 from ..core import InputError, name_parts, unknown
-from ..files import assets_folder, word_table
-from ..signatures import Word, read_signature
+from ..files import assets_folder
+from ..signatures import OptionFacts, Word, option_facts, read_signature
 
 # %% ../../nbs/experiments/60_command.ipynb #5f75991a
 def parse_names(text: str) -> list[str]:
@@ -57,28 +57,12 @@ def _parse_options(given: list[str],         # NAME=VALUE each
     return {name: value(text) for name, _, text in parts}
 
 # %% ../../nbs/experiments/60_command.ipynb #8ae01527
-class _OptionFacts(NamedTuple):
-    "What the table says of an option, each as text; empty if it says nothing."
-    name: str # in Python
-    option: str = ""
-    group: str = "How it runs"
-    kind: str = ""
-    range: str = ""
-    called: str = ""
-    help: str = ""
-
 _FIRST_GROUP = "Mostly used"
 _OFTEN = ("data", "judge", "pairwise", "pred", "target", "source", "metrics", "ask", "answers", "encoder", "weights", "model", "scale", "paired",
           "per_item", "unit", "generalize", "items", "families", "wished", "seed", "out", "form")
 _FEW = 12 # options of a command that are shown at once
 
 _GROUPS = ("What is read", "Metrics and networks", "Intervals and tests", "What is written", "How it runs")
-
-@cache
-def _option_facts() -> dict[str, _OptionFacts]: # by the name in Python
-    "The words that many commands share, and what no signature says of the others."
-    rows = word_table(assets_folder()/"options.tsv", *_OptionFacts._fields)
-    return {row[0]: _OptionFacts(*row) for row in rows}
 
 # %% ../../nbs/experiments/60_command.ipynb #7fb0e052
 _ONE = {"bool": bool, "int": int, "float": float, "Path": Path, "path": Path, "str | Path": Path}
@@ -97,7 +81,7 @@ class _CommandWord(Word):
     "A word of a signature as the command line has it."
 
     @property
-    def facts(self) -> _OptionFacts: return _option_facts().get(self.name, _OptionFacts(self.name))
+    def facts(self) -> OptionFacts: return option_facts().get(self.name, OptionFacts(self.name))
 
     @property
     def option(self) -> str: # e.g. "--no-cache"
@@ -131,7 +115,7 @@ def _command_word(word: Word,
                  own: bool = False, # of the command itself, whose words go before those of the table
                 ) -> _CommandWord:
     "The word with its kind, range and help settled."
-    facts = _option_facts().get(word.name, _OptionFacts(word.name))
+    facts = option_facts().get(word.name, OptionFacts(word.name))
     first = word.kind if own and "," not in facts.kind else "" # a choice of the table is one for all
     help = _sentence(word.help) if own and word.help or not facts.help else facts.help
     return _CommandWord(word.name, first or facts.kind or word.kind, word.default, help,

@@ -10,14 +10,14 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from inspect import signature
 from pathlib import Path
 
 from ..core import InputError, announce
-from ..files import assets_folder, atomic_write, load_results
+from ..files import atomic_write, load_results
 from ..runs import clean_refusal, inside_run, open_run, parts_summary, peak_memory, read_run, versions
 from ..runs import write_run
+from ..signatures import OptionFacts, option_facts
 
 # %% ../../nbs/experiments/50_run.ipynb #f50c8e69
 @dataclass(frozen=True)
@@ -83,11 +83,6 @@ def _is_default(value, default) -> bool:
     if isinstance(default, str | int | float): return value == default
     return hasattr(value, "__len__") and not len(value) # nothing was named
 
-@cache
-def _called() -> dict[str, str]: # name in Python -> name of the option, where another is better
-    lines = (assets_folder()/"options.tsv").read_text(encoding="utf-8").splitlines()
-    return {name: option for name, option, *_ in (line.split("\t") for line in lines[1:]) if option}
-
 class GivenOptions:
     "The options of a call, and which of them were read."
     def __init__(self, function: Callable, values: Mapping):
@@ -107,7 +102,8 @@ class GivenOptions:
         "Raises InputError if one of these options was given."
         idle = [name for name in self._values if name in self._given & {*names}]
         if not idle: return
-        option = _called().get(idle[0], idle[0]).replace("_", "-")
+        facts = option_facts().get(idle[0], OptionFacts(idle[0]))
+        option = (facts.option or facts.name).replace("_", "-")
         raise InputError(f"--{option} has no effect {where}; leave it out")
 
     def check_read(self, where: str, *others: str) -> None: # others: options that are read elsewhere

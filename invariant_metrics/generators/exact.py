@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..core import rng
-from .generator import Generator, Side, check_texts, generator_factory
+from .generator import Generator, PictureSide, check_texts, generator_factory
 from ..worlds.classes import CLASS_ID, CLASSES, COLORS
 from ..worlds.layout import FLOATS, THINGS, drawn_classes, lay_out, layout_draws
 from ..worlds.scene_captions import CaptionPiece, Named, read_pieces, read_words, related_pieces
@@ -318,7 +318,7 @@ class ExactPictures:
         return {"generator": self.name, "size": f"{self.side}x{self.side}", "recipe": "1"}
 
 @generator_factory("exact", "scenes of the painted world, drawn as the text says")
-def exact_generator(size: Side = 64, # of the square pictures, in pixels
+def exact_generator(size: PictureSide = 64, # of the square pictures, in pixels
                    ) -> Generator:
     "The imagination that is exactly right, in a world of seventeen nouns."
     return ExactPictures(size)

@@ -24,7 +24,7 @@ from ..data.judgment_tables import json_objects, load_table, number_column, plai
 from ..data.text_files import bare_path
 from ..files import atomic_write, digest, file_sha256
 from .judge import Replies, judge_metric, question_id
-from .metric import Metric, metrics
+from .metric import Metric, metrics, told_direction
 
 # %% ../../nbs/metrics/340_exchange.ipynb #462330de
 def _item_name(question: Mapping) -> str:
@@ -213,13 +213,12 @@ def _pooled(path: Path, squares: np.ndarray, times: np.ndarray) -> str: # (n,) w
     return f"between repeats of one item the judge moves by {noise:.2g} (SD, {len(again)} items {often})"
 
 def _check_header(header: Mapping, path: Path) -> None:
-    scale, better = header.get("scale"), header.get("better")
+    scale = header.get("scale")
     pair = isinstance(scale, list) and len(scale) == 2 and all(isinstance(x, (int, float)) for x in scale)
     if scale is not None and not (pair and scale[0] < scale[1]):
         raise InputError(f"{path}: scale is the lowest and the highest score, such as [0, 100], "
                          f"not {scale!r:.60}")
-    if better not in (None, "higher", "lower"):
-        raise InputError(f"{path}: better is higher or lower, not {better!r:.60}")
+    told_direction(header.get("better"), None, f"{path}: ")
 
 # %% ../../nbs/metrics/340_exchange.ipynb #73c95c33
 def _question_in(row: Mapping) -> dict: # of an item that came back with its texts
@@ -302,8 +301,7 @@ def answers_metric(path: str | Path,  # of the answers, as `read_answers` takes 
                   ) -> Metric:
     "The answers in a file as a metric with the name of the file; raises InputError as `read_answers` does."
     found = read_answers(path)
-    _check_header({"better": better}, path)
-    higher = (better or found.header.get("better") or "higher") == "higher"
+    higher = told_direction(better or found.header.get("better"), True, f"{path}: ")
     name = bare_path(found.path).stem
     scale = {"range": "[{:g}, {:g}]".format(*found.header["scale"])} if found.header.get("scale") else {}
     return judge_metric(name, partial(_look_up, found, found.values),

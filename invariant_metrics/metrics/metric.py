@@ -5,10 +5,10 @@
 # %% auto #0
 __all__ = ['LIBRARIES', 'metrics', 'KINDS', 'array_library', 'share_of', 'Rows', 'Estimate', 'Metric', 'where_float64_is',
            'ItemMetric', 'PairedMetric', 'SingleMetric', 'TextMetric', 'SetMetric', 'check_items', 'no_values',
-           'text_tokenizer', 'full_precision', 'extract', 'library_of', 'MetricRegistry', 'unverified',
-           'metric_factory', 'encoder_rows', 'own_encoder', 'get_metric', 'pixels', 'pixel_metric', 'paired_metric',
-           'single_metric', 'text_metric', 'repeat_rows', 'set_metric', 'metric_card', 'declared_range', 'metric_cards',
-           'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
+           'text_tokenizer', 'full_precision', 'extract', 'library_of', 'MetricRegistry', 'told_direction',
+           'unverified', 'metric_factory', 'encoder_rows', 'own_encoder', 'get_metric', 'pixels', 'pixel_metric',
+           'paired_metric', 'single_metric', 'text_metric', 'repeat_rows', 'set_metric', 'metric_card',
+           'declared_range', 'metric_cards', 'metric_homes', 'takes_encoder', 'weight_names', 'weights_of']
 
 # %% ../../nbs/metrics/000_metric.ipynb #e507cc25
 import importlib
@@ -482,6 +482,17 @@ class MetricRegistry(Registry):
 
 metrics = MetricRegistry("metric", group="invariant_metrics.metrics", room="invariant_metrics.metrics",
                          listing="invariant-metrics metrics")
+
+# %% ../../nbs/metrics/000_metric.ipynb #0148d832
+def told_direction(better: str | None,     # "higher" or "lower", as a user says it
+                   otherwise: bool | None, # where nothing is said
+                   where: str = "",        # for the message
+                  ) -> bool | None: # whether higher is better
+    "The direction of a metric that somebody else wrote; raises InputError on another word."
+    if better is None: return otherwise
+    if better not in ("higher", "lower"):
+        raise InputError(f"{where}better is higher or lower, not {better!r:.60}")
+    return better == "higher"
 
 # %% ../../nbs/metrics/000_metric.ipynb #01211c3d
 def _is_copy(weights, card: Card) -> bool: # whether a local file, or a file in a folder, is the published one

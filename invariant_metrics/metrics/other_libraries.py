@@ -31,7 +31,7 @@ from ..core import (InputError, Note, Signature, check_type, failed_call, few, i
                                     torch_rng, unknown)
 from .metric import (LIBRARIES, Metric, PairedMetric, SetMetric, SingleMetric,
                                               TextMetric, encoder_rows, library_of, metrics, pixels,
-                                              repeat_rows)
+                                              repeat_rows, told_direction)
 
 # %% ../../nbs/metrics/300_other_libraries.ipynb #a3000006
 @dataclass(frozen=True)
@@ -281,8 +281,8 @@ class _Told:
     infinite: float | None = None  # what counts where its number is infinite
 
     def __post_init__(self):
-        for name, known in (("takes", ("pictures", "texts", "features")), ("better", ("higher", "lower")),
-                            ("references", _REFERENCES)):
+        told_direction(self.better, None)
+        for name, known in (("takes", ("pictures", "texts", "features")), ("references", _REFERENCES)):
             value = getattr(self, name)
             if value is not None and value not in known: raise unknown(f"choice of {name}", str(value), known)
         if not isinstance(self.average, int) or not 1 <= self.average <= 1000:
@@ -597,7 +597,7 @@ def _of_sets(theirs: _Theirs, read: Callable, scale: Callable, of_pictures: bool
 _ENCODER = ("encoder", "layer", "weights")
 
 def _direction(theirs: _Theirs, told: _Told) -> bool | None:
-    return theirs.better if told.better is None else told.better == "higher"
+    return told_direction(told.better, theirs.better)
 
 def _card(theirs: _Theirs, told: _Told) -> dict:
     "The card of a metric of another library, whose name, class and version it holds, before it is built."

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..core import InputError, Signature, few_threads, rng, unknown
-from ..files import digest
+from ..files import digest, systems_by_name
 from ..runs import per_scale, share_out
 from ..data.items import Images, check_sizes, load_images, matching
 from ..data.matching import match_hint, match_names
@@ -235,10 +235,9 @@ def _probe_system(job: _Job, asked: Sequence[str] | None, specs: Sequence,
 def _system_names(preds) -> dict: # system -> predictions
     if isinstance(preds, Mapping): return dict(preds)
     several = [preds] if isinstance(preds, (str, Path, Tensor, np.ndarray)) else list(preds)
-    named = {Path(p).name if isinstance(p, (str, Path)) else "pred": p for p in several}
-    if len(named) < len(several):
-        raise InputError("two folders of predictions have one name; give {system: folder}")
-    return named
+    if all(isinstance(pred, (str, Path)) for pred in several): return systems_by_name(several)
+    if len(several) > 1: raise InputError("arrays of several systems have no names; give {system: array}")
+    return {"pred": several[0]}
 
 def _say(notes: Sequence[str]) -> None: # before the work begins
     for note in dict.fromkeys(notes): print(f"note: {note}", file=sys.stderr, flush=True)

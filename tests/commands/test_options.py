@@ -10,7 +10,7 @@ import typer
 
 from commands import cli
 from invariant_metrics.commands import imagine_commands as imagine, judge_commands as judge, lclip_commands as lclip, rank_commands as rank, score_commands as score, shell # the first five put their commands on the application
-from invariant_metrics.experiments.command import _option_facts
+from invariant_metrics.signatures import option_facts
 
 
 def all_commands(group, path: str = "") -> dict: # path -> command
@@ -29,8 +29,8 @@ def values(option) -> tuple: # of a choice
 
 def test_every_option_is_in_the_table_and_has_a_help():
     assert len(OPTIONS) > 400
-    assert [(path, p.opts[0]) for path, p in OPTIONS if p.name not in _option_facts() or not re.search(r"[.?…]$", p.help or "")] == []
-    assert {*_option_facts()} <= {p.name for command in COMMANDS.values() for p in command.params}, "a word that no command has"
+    assert [(path, p.opts[0]) for path, p in OPTIONS if p.name not in option_facts() or not re.search(r"[.?…]$", p.help or "")] == []
+    assert {*option_facts()} <= {p.name for command in COMMANDS.values() for p in command.params}, "a word that no command has"
 
 
 def test_an_option_of_one_name_has_one_kind_of_value():

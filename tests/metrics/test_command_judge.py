@@ -165,7 +165,7 @@ def test_what_is_no_answer(body, said):
 def test_commands_that_cannot_be(place):
     refused(lambda: get_metric("cmd:no-such-program x"), "cannot start no-such-program: No such file")
     for command, said in [("cmd:", "names no program"), ("cmd:better=lower", "names no program"), ("cmd:python 'judge.py", "No closing quotation"),
-                          ("cmd:better=less x", "unknown better 'less'"), ("cmd:inputs=sounds x", "unknown inputs"), ("cmd:CUDA=0 x", "unknown option of a command 'CUDA'.*cmd:env NAME=VALUE"),
+                          ("cmd:better=less x", "better is higher or lower, not 'less'"), ("cmd:inputs=sounds x", "unknown inputs"), ("cmd:CUDA=0 x", "unknown option of a command 'CUDA'.*cmd:env NAME=VALUE"),
                           ("cmd:timeout=0 x", "timeout"), ("cmd:inputs=images source=true x", "sees no source")]:
         refused(lambda: get_metric(command), said)
 
