@@ -323,6 +323,7 @@ def _agree_people(
 ):
     "How well metrics agree with people, which of them differ, and how well people agree with each other."
     _check_figure(figure)
+    if not judgments.exists(): raise InputError(f"no file or folder at {judgments}") # before the slow imports
     from invariant_metrics.files import atomic_write
     from invariant_metrics.people.forests import forests
     from invariant_metrics.people.statistics import agreement_named

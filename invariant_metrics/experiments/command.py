@@ -191,6 +191,9 @@ def _loaded(function: Callable | str) -> Callable:
     module, _, name = function.partition(":")
     return getattr(import_module(f"invariant_metrics.{module}"), name)
 
+def _call_later(function: Callable | str, /, *values, **given): # imported when it is called: refusals need not wait
+    return _loaded(function)(*values, **given)
+
 def _show_all(ctx: typer.Context, asked: bool) -> None: # what `--help-all` does
     if not asked: return
     for other in ctx.command.params: other.hidden = False
@@ -257,7 +260,7 @@ class CommandEntry:
         if self.of: # a word that was not given is left to the function
             theirs = {name: given[word.name] for name, word in self.called.items()
                       if values[word.name] != starts[word.name]}
-            calls = [partial(_loaded(self.of), **theirs)]
+            calls = [partial(_call_later, self.of, **theirs)]
         if self.of or {"device", "seed"} & {*given}:
             from invariant_metrics.core import few_threads
             few_threads()

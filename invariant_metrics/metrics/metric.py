@@ -619,7 +619,10 @@ def get_metric(spec,        # a registered name, "package.module:object", a Metr
         raise InputError(f"metric {spec!r} takes no option {extra[0]!r}; it takes {', '.join(known)}")
     try: signature.bind(**options)
     except TypeError as error:
-        raise InputError(f"metric {spec!r}: {error}; it takes {signature}") from error
+        if isinstance(spec, str) and ":" not in spec:
+            raise InputError(f"metric {spec!r}: {error}; it takes {signature}") from error
+        raise InputError(f"metric {spec!r} is a function of {', '.join(known)}; put @im.text_metric(\"name\", "
+                         "higher_is_better=True) above it, or @im.paired_metric for pictures") from error
     try: built = factory(**options)
     except InputError: raise
     except Exception as error:
@@ -699,6 +702,11 @@ def text_metric(name: str, higher_is_better: bool | None, *,
     def wrap(function):
         taken = inspect.signature(function).parameters
         sides = [k for k in ("references", "source") if k in taken]
+        strange = [k for k, p in [*taken.items()][1:] if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
+                   and k not in sides]
+        if strange:
+            raise InputError(f"text metric {name}: a function of texts may ask for references and for source; "
+                             f"{strange[0]!r} is neither, so call it so or give it a default")
         known = {k: v for k, v in _defaults(function, 1).items() if k not in sides}
         def build(device: str = "cpu", **options) -> dict:
             def phi(pred, target=None, source=None):

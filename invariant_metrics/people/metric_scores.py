@@ -81,7 +81,7 @@ def table_scores(table: pd.DataFrame) -> MetricScores: # as `metric_table` retur
 def _check_runnable(judgments: Judgments, names: Sequence[str]) -> None:
     if judgments.outputs is None:
         raise InputError(f"{judgments.name} has no outputs to run {few(names)} on; "
-                         "give a table of metric scores")
+                         "add the columns output and references to it, or give a table of metric scores")
     sets = [name for name in names if _card(name).get("kind") == "set"]
     if sets:
         raise InputError(f"{few(sets)} compares whole sets and says nothing of single outputs; "

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[2]
 NBS = ROOT/"nbs"
@@ -61,6 +62,29 @@ def test_footer_and_link_agree_with_the_settings():
     assert re.search(r"^\s+left: .*version (\S+) ", text, re.MULTILINE)[1] == settings()["version"]
     assert f"href: {settings()['git_url']}\n" in text
     for page in re.findall(r"href: (\S+\.ipynb)", text): assert (NBS/page).exists(), page
+
+
+def test_the_settings_of_the_site_say_nothing_twice_and_the_version_is_on_every_page():
+    class Once(yaml.SafeLoader): pass
+    def mapping(loader, node):
+        keys = [loader.construct_object(key) for key, _ in node.value]
+        assert len(set(keys)) == len(keys), f"said twice: {keys}"
+        return loader.construct_mapping(node, deep=True)
+    Once.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    found = yaml.load((ROOT/"_quarto.yml").read_text(encoding="utf-8"), Once)
+    assert settings()["version"] in [entry.get("text") for entry in found["website"]["navbar"]["right"]]
+
+
+@pytest.mark.parametrize("words, page", [
+    ("LLM judge", "tutorials/110_my_judge.ipynb"), ("own metric", "tutorials/010_template_metric.ipynb"),
+    ("custom text metric", "tutorials/010_template_metric.ipynb"), ("human judgments csv", "tutorials/100_captions_and_ratings.ipynb"),
+    ("FID", "tutorials/090_two_folders.ipynb"), ("labeling page", "people/150_labeling.ipynb")])
+def test_what_people_search_for_finds_the_page_they_should_read(words, page):
+    "The site's search looks for the words as they are typed: they stand in the title, in its sentence, in a heading or in the first paragraph."
+    prose = ["".join(cell["source"]) for cell in NOTEBOOKS[page] if cell["cell_type"] == "markdown"]
+    first = re.split(r"\n\s*\n", "\n\n".join(prose).strip())[:3]
+    headings = re.findall(r"^#+ (.+)$", "\n".join(prose), re.MULTILINE)
+    assert words.lower() in " ".join([*first, *headings]).lower()
 
 
 def test_titles_say_which_page_is_meant():

@@ -222,4 +222,6 @@ def test_text_metric_decorator():
     assert not get_metric("test-length").compares
     with pytest.raises(InputError, match="needs the texts"): im.score(pred, refs, "test-kept", ci=False)
     assert im.score(pred, refs, "test-kept", source=["b", "x"], ci=False)["test-kept"].value == 0.5
+    with pytest.raises(InputError, match="'target' is neither"): im.text_metric("test-strange", higher_is_better=True)(lambda pred, target: pred)
+    with pytest.raises(InputError, match="is a function of pred, target; put @im.text_metric"): get_metric(lambda pred, target: pred)
     for name in ("test-shared", "test-length", "test-kept"): del metrics.entries[name]
