@@ -608,7 +608,7 @@ def _answer_columns(name: str, against: Path | None) -> tuple[dict, list[str]]: 
                      "allowed")
 
 @command(weights, "verify", "", "invariant-metrics weights verify segmentation",
-         "invariant-metrics weights verify segmentation --store answers.json", argument="name")
+         "invariant-metrics weights verify segmentation --store answers.json", argument="name", metavar="NETWORK")
 def _weights_verify(
     name: str | None = None,    # one network; default all that are on this machine
     # write what the network answers to three pictures or texts to this JSON file
@@ -634,7 +634,7 @@ def _weights_verify(
     return Result("verify", rows, [ResultTable(rows)], notes=notes)
 
 # %% ../../nbs/commands/10_score_commands.ipynb #0d17e59e
-@command(weights, "fetch", "", "invariant-metrics weights fetch inception dinov2-large", argument="names")
+@command(weights, "fetch", "", "invariant-metrics weights fetch inception dinov2-large", argument="names", metavar="NETWORKS")
 def _weights_fetch(
     # networks from `weights list`, as NAME@COMMIT if the list has no commit for them; any other network as
     # organization/model@COMMIT

@@ -124,7 +124,9 @@ def _command_word(word: Word,
 # %% ../../nbs/experiments/60_command.ipynb #420bd25d
 @cache
 def _known_names(word: str) -> tuple[str, ...]: # what a shell offers for a word that may hold other names, too
-    if word == "weights": return tuple(f"{path.stem}=" for path in sorted(assets_folder().rglob("*.json")) if path.parent.name != "index")
+    if word in ("weights", "networks"):
+        files = [path for path in sorted(assets_folder().rglob("*.json")) if path.parent.name != "index"]
+        return tuple(path.stem + "="*(word == "weights") for path in files)
     return tuple(json.loads((assets_folder()/"index"/"cards.json").read_text(encoding="utf-8"))["homes"])
 
 def _completed(word: str) -> Callable: # a list with commas is completed at its last name
@@ -154,8 +156,9 @@ def _typer_parameter(word: _CommandWord,
     if kind in (int, float) and word.range:
         least, _, most = word.range.partition("..")
         more |= {end: float(n) if "." in n else int(n) for end, n in (("min", least), ("max", most)) if n}
+    named = {"METRICS": "metrics", "NETWORK": "networks", "NETWORKS": "networks"}.get(argument, word.name)
     if word.known: more |= _choice(word)
-    elif word.name in ("metrics", "weights") or argument == "METRICS": more |= {"autocompletion": _completed(word.name)}
+    elif named in ("metrics", "weights", "networks"): more |= {"autocompletion": _completed(named)}
     default = word.start
     if argument is not None:
         if word.known: more |= {"metavar": word.name, "help": word.help or f"{', '.join(word.known[:-1])} or {word.known[-1]}"}

@@ -105,7 +105,7 @@ def test_help_shows_choices_exit_codes_and_completion(tmp_path):
 
 
 @pytest.mark.parametrize("words, offers", [("score --ci b", "bootstrap"), ("study colorization --scale f", "full"), ("ag", "agree"), ("score psnr,ss", "psnr,ssim"), ("probe metrics ca", "captioning"),
-                                           ("study tra", "translation"), ("score --metrics cider-", "cider-d"), ("score --weights incep", "inception=")])
+                                           ("study tra", "translation"), ("score --metrics cider-", "cider-d"), ("score --weights incep", "inception="), ("weights fetch incep", "inception")])
 def test_the_shell_completes_names_and_choices(words, offers, monkeypatch):
     line = f"invariant-metrics {words}"
     monkeypatch.setenv("_INVARIANT_METRICS_COMPLETE", "complete_bash")
