@@ -30,7 +30,7 @@ from fastcore.basics import patch
 from ..core import Between, InputError, Signature, checked_options, progress, unknown
 from ..files import digest, file_sha256
 from .judge import Replies, judge_metric
-from .metric import Metric, metrics
+from .metric import Metric, metrics, told_direction
 from ..runs import run_folder
 
 # %% ../../nbs/metrics/310_command_judge.ipynb #7aa58a2a
@@ -325,8 +325,6 @@ def _split_command(text: str) -> tuple[dict, list[str]]: # options, and the prog
     if not words: raise InputError(f"cmd:{text} names no program; write it as in cmd:python judge.py")
     return options, words
 
-_BETTER = {"higher": True, "lower": False}
-
 def command_metric(
     command: str,            # as a shell has it; option=value may stand before the program
     inputs: str = "texts",   # or "images"
@@ -349,7 +347,7 @@ def command_metric(
                              "given as in cmd:env NAME=VALUE program")
     given = checked_options(f"cmd:{command}", command_metric, given | own)
     if given["inputs"] not in ("texts", "images"): raise unknown("inputs", given["inputs"], ("texts", "images"))
-    if given["better"] not in (None, *_BETTER): raise unknown("better", given["better"], _BETTER)
+    told = told_direction(given["better"], None, f"cmd:{command}: ")
     asked = tuple(given[k] for k in ("inputs", "compares", "source"))
     if given["source"] and given["inputs"] == "images":
         raise InputError(f"cmd:{command}: a judge of pictures sees no source")
@@ -358,10 +356,10 @@ def command_metric(
                         (os.getcwd(), run_folder(), *files.items()))
     said, program = judge.says, next((Path(f).stem for f in files if f != words[0]), Path(words[0]).stem)
     called = re.sub(r"[^\w.-]+", "-", str(given["name"] or said.get("name") or program))
-    higher = _BETTER.get(given["better"], said.get("higher_is_better", True))
+    higher = said.get("higher_is_better", True) if told is None else told
     sees = ["prediction", *["references"]*asked[1], *["source"]*asked[2]]
-    told = [Path(word).name if Path(word).is_absolute() else word for word in words] # the same on every machine
-    parts = dict(command=shlex.join(told), files=digest([*files.values()])[:12] if files else None, sees="-".join(sees),
+    shown = [Path(word).name if Path(word).is_absolute() else word for word in words] # the same on every machine
+    parts = dict(command=shlex.join(shown), files=digest([*files.values()])[:12] if files else None, sees="-".join(sees),
                  judge=said.get("name"), judge_version=said.get("version"))
     card = dict(measures=f"what {called} answers, a program of the user", weights="of the program")
     if given["source"]: card["source"] = "texts"
