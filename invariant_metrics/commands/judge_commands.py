@@ -323,12 +323,13 @@ def _agree_people(
 ):
     "How well metrics agree with people, which of them differ, and how well people agree with each other."
     _check_figure(figure)
+    if statistics:
+        from invariant_metrics.people.statistics import agreement_named
+        # refused early if there is no such statistic; whether it has this unit depends on the judgments
+        for name in statistics: agreement_named(name.replace("-", "_"))
     if not judgments.exists(): raise InputError(f"no file or folder at {judgments}") # before the slow imports
     from invariant_metrics.files import atomic_write
     from invariant_metrics.people.forests import forests
-    from invariant_metrics.people.statistics import agreement_named
-    # refused early if there is no such statistic; whether it has this unit depends on the judgments
-    for name in statistics: agreement_named(name.replace("-", "_"))
     judged = _load_judged(judgments, kind, page, aspect, reader)
     if ask:
         def judge(names): call(judged, names)
