@@ -9,6 +9,15 @@ config = configparser.ConfigParser(delimiters=["="])
 config.read(here / "settings.ini", encoding="utf-8")
 cfg = config["DEFAULT"]
 
+
+def requirements(extra: str) -> list[str]:
+    "What an extra installs: its own packages, and those of the extras that it brings."
+    brought = [package for other in cfg.get(f"{extra}_extras", "").split() for package in requirements(other)]
+    return list(dict.fromkeys([*cfg.get(f"{extra}_requirements", "").split(), *brought]))
+
+
+extras = {key.rpartition("_")[0] for key in cfg if key.endswith(("_requirements", "_extras"))}
+
 setup(
     name=cfg["lib_name"],
     version=cfg["version"],
@@ -33,7 +42,7 @@ setup(
     packages=find_packages(include=["invariant_metrics", "invariant_metrics.*"]),
     package_data={"invariant_metrics": ["py.typed", "assets/*", "assets/**/*"]},
     install_requires=cfg["requirements"].split(),
-    extras_require={name: cfg[f"{name}_requirements"].split() for name in ("dev", "fid", "keras", "minilm", "onnx", "photos", "tflite", "xlsx")},
+    extras_require={extra: requirements(extra) for extra in sorted(extras)},
     entry_points={"console_scripts": cfg["console_scripts"].split(), "nbdev": [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},
     zip_safe=False,
 )

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..core import InputError, Note, one_line, package_version
+from ..core import COMMAND_EXTRAS, InputError, Note, needed_by, one_line, package_version
 
 # %% ../../nbs/commands/00_shell.ipynb #58263fa9
 @dataclass(frozen=True)
@@ -320,9 +320,12 @@ def _build(entries: int) -> Callable: # again only if there are more; building t
     return typer.main.get_command(app)
 
 def _run(args: list[str], pressed: list) -> int:
+    named = args[0] if args else ""
     try:
         for room in _COMMANDS: import_module(f"invariant_metrics.commands.{room}_commands")
-        return _build(_entry_count(app))(args, standalone_mode=False, prog_name="invariant-metrics") or 0
+        command = _build(_entry_count(app))
+        with needed_by(named, COMMAND_EXTRAS.get(named, "")):
+            return command(args, standalone_mode=False, prog_name="invariant-metrics") or 0
     except (KeyboardInterrupt, typer.Abort): return 130
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError": return 0 # the help has been printed

@@ -122,7 +122,7 @@ class Inception(Encoder):
 
 # %% ../../nbs/encoders/050_inception.ipynb #ecb9d255
 def _fidelity(): # the class of torch-fidelity's network
-    module = import_extra("torch_fidelity.feature_extractor_inceptionv3", "FID's Inception network", "fid")
+    module = import_extra("torch_fidelity.feature_extractor_inceptionv3", "FID's Inception network")
     return module.FeatureExtractorInceptionV3
 
 def _blank_inception(seed: int = 0) -> nn.Module:

@@ -55,8 +55,8 @@ def _layers_by_size(found: list[tuple[str, str, int]], # of every step: tensor, 
 
 class _Onnx(GraphEncoder):
     def __init__(self, path: Path, size: int | None, layers, stats: str, crop: float | None):
-        onnx = import_extra("onnx", "a network in ONNX", "onnx")
-        self._runtime = import_extra("onnxruntime", "a network in ONNX", "onnx")
+        onnx = import_extra("onnx", "a network in ONNX")
+        self._runtime = import_extra("onnxruntime", "a network in ONNX")
         place = resolve(path)
         try: self._model = onnx.load(path)
         except Exception as error:
@@ -126,7 +126,7 @@ _BYTES = {3: np.uint8, 9: np.int8} # kinds of tensors in the format
 
 class _Tflite(GraphEncoder):
     def __init__(self, path: Path, size: int | None, layers, stats: str, crop: float | None):
-        self._schema = import_extra("ai_edge_litert.schema_py_generated", "a network in TensorFlow Lite", "tflite")
+        self._schema = import_extra("ai_edge_litert.schema_py_generated", "a network in TensorFlow Lite")
         place = resolve(path)
         try: self._model = self._schema.ModelT.InitFromPackedBuf(path.read_bytes())
         except Exception as error:

@@ -31,9 +31,9 @@ from ..models.multiplexed import LClip, LClipConfig
 # %% ../../nbs/lclip/10_exported.ipynb #4e58054f
 def _need_onnx(): # the module onnx
     "Import onnx; raises InputError saying how to install it if one of its three packages is missing."
-    import_extra("onnxruntime", "an export to ONNX", "onnx")
-    import_extra("onnxscript", "an export to ONNX", "onnx")
-    return import_extra("onnx", "an export to ONNX", "onnx")
+    import_extra("onnxruntime", "an export to ONNX")
+    import_extra("onnxscript", "an export to ONNX")
+    return import_extra("onnx", "an export to ONNX")
 
 @contextmanager
 def _quiet() -> Iterator[None]: # exporters warn about what does not concern the result
@@ -108,7 +108,7 @@ _TOWERS = {"vision": "pixels", "text": "tokens"} # tower -> the name of its inpu
 TOLERANCE = 1e-4 # of any number of an embedding
 
 def _session(file: Path, threads: int = 0): # 0: as many as onnxruntime takes
-    runtime = import_extra("onnxruntime", "an exported student", "onnx")
+    runtime = import_extra("onnxruntime", "an exported student")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
     try: return runtime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -253,8 +253,8 @@ class ExportedTowers:
 # %% ../../nbs/lclip/10_exported.ipynb #038e8963
 def _to_int8(source: Path, target: Path) -> None:
     onnx = _need_onnx()
-    optimizer = import_extra("onnxscript.optimizer", "an export to ONNX", "onnx")
-    quantization = import_extra("onnxruntime.quantization", "an export to ONNX", "onnx")
+    optimizer = import_extra("onnxscript.optimizer", "an export to ONNX")
+    quantization = import_extra("onnxruntime.quantization", "an export to ONNX")
     whole = dict.fromkeys(("input_size_limit", "output_size_limit"), 2**31 - 1) # fold constants of any size
     with _quiet():
         folded = _tidied(optimizer.optimize(onnx.load(source), **whole))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core import lazy_import
-from .metric import Estimate
+from .metric import Estimate, as_array
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00
@@ -23,16 +23,17 @@ else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatu
 
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
 def influence_variance(
-    x: "Tensor",               # (N,) influences
+    x: "np.ndarray | Tensor",  # (N,) influences
     labels: np.ndarray | None, # (N,) clusters as integers, as `cluster_labels` makes them
 ) -> tuple[float, float | None]: # variance of the mean of x; degrees of freedom, None for many
     "The variance of the mean of influences; the influences of one cluster are summed first."
     n = len(x)
-    x = x.double().cpu() - x.double().mean().cpu() # (N,) of mean 0
-    if labels is None: return float(x.square().sum())/(n*max(n - 1, 1)), None
-    count = int(labels.max()) + 1 # clusters
-    sums = torch.zeros(count, dtype=torch.float64).index_add_(0, torch.from_numpy(labels), x) # (count,)
-    return float(sums.square().sum())*count/(count - 1)/n**2, count - 1
+    x = as_array(x)
+    x = x - x.mean()
+    if labels is None: return float((x**2).sum())/(n*max(n - 1, 1)), None
+    sums = np.bincount(labels, x) # of each cluster
+    count = len(sums)
+    return float((sums**2).sum())*count/(count - 1)/n**2, count - 1
 
 # %% ../../nbs/metrics/010_estimate.ipynb #96dd038b
 def standard_error(

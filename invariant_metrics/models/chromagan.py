@@ -193,7 +193,7 @@ def read_chromagan(path: str | Path,                             # Keras' .h5 fi
                   ) -> ChromaGAN:                                # in evaluation mode
     """The generator of a published file; raises InputError without h5py, on what is no Keras file, and on
     layers that are not those of this ChromaGAN."""
-    h5py = import_extra("h5py", "a Keras file", "keras")
+    h5py = import_extra("h5py", "a Keras file")
     try:
         with h5py.File(path) as file: layers = _keras_layers(file)
     except OSError as error: raise InputError(f"cannot read {path} as a Keras .h5 file") from error
