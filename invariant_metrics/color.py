@@ -6,10 +6,15 @@
 __all__ = ['rgb_to_lab', 'lab_to_rgb', 'split_lab', 'join_lab', 'scale_chroma', 'turn_hue']
 
 # %% ../nbs/50_color.ipynb #13d64dac
-import torch
-from torch import Tensor
+from functools import cache
+from typing import TYPE_CHECKING
 
-from .core import InputError
+from .core import InputError, lazy_import
+
+# %% ../nbs/50_color.ipynb #e95664a4
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../nbs/50_color.ipynb #c839bad2
 _RGB_TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))
@@ -19,7 +24,8 @@ def _matrix(like: Tensor) -> Tensor:
     white = torch.tensor(_WHITE, dtype=torch.float64)
     return (torch.tensor(_RGB_TO_XYZ, dtype=torch.float64) / white[:, None]).to(like)
 
-_FROM_XYZ = torch.linalg.inv(_matrix(torch.empty(0, dtype=torch.float64)))
+@cache
+def _from_xyz() -> Tensor: return torch.linalg.inv(_matrix(torch.empty(0, dtype=torch.float64)))
 
 def _mix(matrix: Tensor, channels: Tensor) -> Tensor:
     return torch.einsum("ij,njhw->nihw", matrix.to(channels), channels)
@@ -49,7 +55,7 @@ def lab_to_rgb(lab: Tensor,        # (N, 3, H, W), L in [0, 100]
     fy = (L + 16) / 116
     f = torch.stack([fy + a / 500, fy, (fy - b / 200)], dim=1)
     xyz = torch.where(f > 0.2068966, f.clamp(min=0.2068966) ** 3, (f - 16 / 116) / 7.787)
-    linear = _mix(_FROM_XYZ, xyz)
+    linear = _mix(_from_xyz(), xyz)
     rgb = torch.where(linear > 0.0031308, 1.055 * linear.clamp(min=0.0031308) ** (1 / 2.4) - 0.055,
                       12.92 * linear)
     return rgb.clamp(0, 1) if clamp else rgb

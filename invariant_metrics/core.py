@@ -231,9 +231,12 @@ EXTRAS = { # module of an optional package -> the extra that brings it
 # command -> the extra that brings all it needs, where it has one of its own
 COMMAND_EXTRAS = {"study": "study", "findings": "study", "lclip": "clip", "imagine": "generate"}
 
+def _extra_of(error: ModuleNotFoundError) -> str | None: # that brings the module which was not found
+    return EXTRAS.get(str(error.name).partition(".")[0])
+
 def is_optional(error: ModuleNotFoundError) -> bool:
     "Whether the module that was not found belongs to an extra of this package."
-    return str(error.name).partition(".")[0] in EXTRAS
+    return _extra_of(error) is not None
 
 def install_line(extra: str) -> str:
     "What to run for an extra."
@@ -248,9 +251,9 @@ def needed_by(use: str,        # what needs the packages, for the message
     try: yield
     except ModuleNotFoundError as error:
         if not is_optional(error): raise
-        package = error.name.partition(".")[0]
-        brings = EXTRAS[package]
+        brings = _extra_of(error)
         if extra and brings == "images": brings = extra
+        package = error.name.partition(".")[0]
         raise InputError(f"{use} needs the package {package}; {install_line(brings)}") from error
 
 def import_extra(module: str,  # e.g. "torch_fidelity.utils"
@@ -354,7 +357,7 @@ class _LaterModule(ModuleType):
     def __getattr__(self, name: str):
         try: module = importlib.import_module(self.__name__)
         except ModuleNotFoundError as error:
-            if is_optional(error): error.msg = f"{error.name} is not installed; {install_line(EXTRAS[error.name])}"
+            if is_optional(error): error.msg = f"{error.name} is not installed; {install_line(_extra_of(error))}"
             raise
         return getattr(module, name)
 

@@ -13,17 +13,21 @@ __all__ = ['EDIT_KINDS', 'AXES', 'perturbations', 'DIRECTIONS', 'HUES', 'YARDSTI
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from scipy.ndimage import distance_transform_edt, gaussian_filter
-from torch import Tensor
 
-from ..core import InputError, Registry, unknown
-from ..color import join_lab, rgb_to_lab, split_lab
-from ..metrics.image_metrics import ciede2000
-from ..worlds.scenes import oracle_violation, recolored, wrong_color
+from ..core import InputError, Registry, lazy_import, unknown
+
+# %% ../../nbs/edits/00_colors.ipynb #8c34ca8e
+torch = lazy_import("torch")
+F = lazy_import("torch.nn.functional")
+lab = lazy_import("invariant_metrics.color")
+differences = lazy_import("invariant_metrics.metrics.image_metrics")
+painted = lazy_import("invariant_metrics.worlds.scenes")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/edits/00_colors.ipynb #444fc2ec
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class Items:
 
     @cached_property
     def L_ab(self) -> tuple[Tensor, Tensor]:
-        return split_lab(self.rgb)
+        return lab.split_lab(self.rgb)
     @property
     def L(self) -> Tensor: return self.L_ab[0]   # (N, 1, H, W) in [0, 100]
     @property
@@ -60,7 +64,7 @@ class Items:
 
 # %% ../../nbs/edits/00_colors.ipynb #56e8ab8f
 def _outside(L: Tensor, ab: Tensor) -> Tensor: # (N, H, W) True where no screen can show the color
-    raw = join_lab(L, ab, clamp=False)
+    raw = lab.join_lab(L, ab, clamp=False)
     return ((raw < -5e-4) | (raw > 1 + 5e-4)).any(1)
 
 def put_color(L: Tensor,    # (N, 1, H, W) lightness
@@ -69,7 +73,7 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
              ) -> Tensor:   # (N, 3, H, W) RGB in [0, 1]
     """Pictures with these colors and their own lightness; colors outside the gamut move straight towards the
     true ones."""
-    image = join_lab(L, ab, clamp=False)
+    image = lab.join_lab(L, ab, clamp=False)
     out = ((image < -5e-4) | (image > 1 + 5e-4)).any(1)
     if not out.any(): return image.clamp(0, 1)
     # the pixels that left the gamut, as one tall image
@@ -81,7 +85,7 @@ def put_color(L: Tensor,    # (N, 1, H, W) lightness
         bad = _outside(L, true + middle * far)[:, None]
         low, high = torch.where(bad, low, middle), torch.where(bad, middle, high)
     image = image.movedim(1, -1).clone()
-    image[out] = join_lab(L, true + low * far)[0, :, :, 0].T
+    image[out] = lab.join_lab(L, true + low * far)[0, :, :, 0].T
     return image.movedim(-1, 1).clamp(0, 1)
 
 # %% ../../nbs/edits/00_colors.ipynb #3f238f7f
@@ -424,7 +428,7 @@ def psnr_to(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) dB
     return -10 * torch.log10((rgb - truth).square().mean((1, 2, 3)).clamp(min=1e-12))
 
 def _ciede2000_to(truth: Tensor, rgb: Tensor) -> Tensor: # (N,) dB: 0 for a mean difference of 1, -20 for 10
-    return -20 * torch.log10(ciede2000(rgb, truth).clamp(min=1e-6)).to(rgb)
+    return -20 * torch.log10(differences.ciede2000(rgb, truth).clamp(min=1e-6)).to(rgb)
 
 # %% ../../nbs/edits/00_colors.ipynb #65b3dbb5
 @dataclass(frozen=True)
@@ -525,7 +529,7 @@ def nearest_step(items: Items,
 @_color_edit("forbidden-color", "a third of the regions in a forbidden color", sources=("scenes",))
 def forbidden_color(items: Items, generator: np.random.Generator) -> tuple[Callable, Tensor]:
     "Whole regions move towards a color their class does not allow; applies where one is visible."
-    away = split_lab(wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
+    away = lab.split_lab(painted.wrong_color(items.scenes, generator, share=1/3))[1] - items.ab
     return lambda s: items.ab + _column(s) * away, away.norm(dim=1).amax((1, 2)) > 1
 
 # %% ../../nbs/edits/00_colors.ipynb #73a0f749
@@ -535,7 +539,7 @@ def _one_or_some(items: Items, k: int, generator: np.random.Generator) -> Tensor
     "Another right answer: one region changed for the first draws, a growing share of all of them after that."
     count = items.scenes.regions.present.shape[1]
     one = torch.eye(count, dtype=torch.bool)[k % count].expand(len(items), -1)
-    return recolored(items.scenes, generator, share=(k - count + 1) / (_VALID_DRAWS - count),
+    return painted.recolored(items.scenes, generator, share=(k - count + 1) / (_VALID_DRAWS - count),
                      regions=one if k < count else None).rgb
 
 @_color_edit("allowed-recoloring",
@@ -556,5 +560,5 @@ def scene_wrongness(scenes,       # batch of scenes
                    ) -> Tensor:   # (N,) mean Lab distance; 0 for every right coloring
     """How far pictures are from the nearest right coloring, in color and in lightness: the proof of every
     label."""
-    return oracle_violation(scenes, rgb) + ((rgb_to_lab(rgb)[:, :1] - scenes.L).abs()
+    return painted.oracle_violation(scenes, rgb) + ((lab.rgb_to_lab(rgb)[:, :1] - scenes.L).abs()
                                             - 0.5).clamp(min=0).mean((1, 2, 3))

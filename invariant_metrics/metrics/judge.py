@@ -9,13 +9,18 @@ __all__ = ['question_id', 'Replies', 'text_questions', 'judge_metric', 'pair_que
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
-from ..core import InputError, Signature
-from .metric import Metric, PairedMetric, SingleMetric, TextMetric, extract, pixels
+from ..core import InputError, Signature, lazy_import
+from .metric import (Metric, PairedMetric, SingleMetric, TextMetric, as_array, extract,
+                                            pixels)
+
+# %% ../../nbs/metrics/290_judge.ipynb #47068a31
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/290_judge.ipynb #bf790fd3
 def question_id(question: Mapping) -> str: # 16 hexadecimal digits
@@ -138,8 +143,8 @@ def pairwise_judge(judge: Metric) -> Callable: # list of pair questions -> Repli
             return [q[key] for q in questions]*2 if questions and key in questions[0] else None
         texts = [q[side] for side in ("first", "second") for q in questions]
         targets = both("references") if judge.compares else None
-        rows = extract([judge], texts, targets, both("source"))[judge.name].pred
-        first, second = sign*judge.values(rows).double().numpy().reshape(2, -1)
+        rows = extract([judge], texts, targets, both("source"), tensors=False)[judge.name].pred
+        first, second = sign*as_array(judge.values(rows)).reshape(2, -1)
         preferred = _better_first(first - second)
         return Replies(preferred, np.isnan(preferred))
     return ask

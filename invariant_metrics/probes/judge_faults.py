@@ -27,7 +27,7 @@ from ..experiments.contrast import verdict
 from ..experiments.report import Item, Part, Report, answer_lines, frame_table
 from ..files import atomic_write, digest, systems_by_name
 from ..metrics.judge import ask_pairs, pair_questions, pairwise_judge
-from ..metrics.metric import Metric, SetMetric, extract, metrics
+from ..metrics.metric import Metric, SetMetric, as_array, extract, metrics
 from ..plots import HUES, INK, STYLE, inline_svg, join_names, with_interval
 from .own_texts import ALTERNATIVE, OwnTexts, edit_items, open_own_texts
 from .probe_report import edit_blocks
@@ -254,8 +254,8 @@ def _asked_again(metric: Metric, layout: _Layout, groups: Sequence[tuple], seen:
         for _ in range(repeats - 1):
             source = [texts.source[i] for i in at] if texts.source else None
             target = [texts.references[i] for i in at] if metric.compares else None
-            rows = extract([metric], pred, target, source)[metric.name]
-            values.append(sign*metric.values(rows.pred).double().numpy())
+            rows = extract([metric], pred, target, source, tensors=False)[metric.name]
+            values.append(sign*as_array(metric.values(rows.pred)))
         made = np.var(values, axis=0, ddof=1)
         told = None if rows.deviation is None else np.asarray(rows.deviation, float)
         # the judge counts its own repeats

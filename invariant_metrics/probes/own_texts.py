@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import torch
 
 from ..core import InputError, Signature, few, few_threads, import_object, rng, unknown
 from ..files import digest
@@ -345,7 +344,7 @@ def edit_foils(items: Sequence[_OwnItem], foils: Sequence[_FoilPair], task: str 
 def _own_sentinels(source: bool) -> list[Metric]: # source: whether the items have one
     "What any table of this probe holds besides the metrics and the oracle."
     def phi(pred, target, source=None):
-        return torch.tensor([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
+        return np.array([zlib.crc32(f"{p} {t}".encode()) / 2**32 for p, t in zip(pred, target)])
     random = TextMetric("random", phi, lambda rows: rows, False, Signature.of(metric="random"),
                         phi_key="random")
     return [random if m.name == "random" else m for m in text_sentinels()] + [SOURCE_ONLY] * source
@@ -377,7 +376,7 @@ def _oracle_scores(items: Sequence[_OwnItem], texts: EditedTexts) -> dict: # gro
     def wrongness(i: int, text: str) -> float:
         if (i, text) not in known: known[i, text] = _text_wrongness(cases[i], text, valid)
         return known[i, text]
-    return {key: torch.tensor([wrongness(i, t) for i, t in zip(at.tolist(), found)], dtype=torch.float64)
+    return {key: np.array([wrongness(i, t) for i, t in zip(at.tolist(), found)])
             for key, (at, found) in texts.groups.items()}
 
 # %% ../../nbs/probes/080_own_texts.ipynb #b05bee98

@@ -12,17 +12,15 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-import torch
 from fastcore.basics import patch
-from torch import Tensor
 
-from ..core import InputError, Signature, few_threads, rng, unknown
+from ..core import InputError, Signature, few_threads, lazy_import, needed_by, rng, unknown
 from ..core import progress as progress_bar
 from ..runs import per_scale, share_out
-from ..encoders.text_encoder import RememberingEncoder, bert
 from ..edits.captions import caption_items
 from ..edits.colors import AXES, families, perturbations
 from ..edits.fluency import blind_auc
@@ -38,10 +36,15 @@ from .probe_task import (FamilyTables, ProbeResult, ProbeSize, RandomSets, join_
                                           split_metrics)
 from .probe_task import tabulate
 from ..encoders.weights import WeightChoice, make_all
-from ..metrics.metric import (Metric, Rows, SetMetric, TextMetric, extract, get_metric, no_values,
-                                            weights_of)
+from ..metrics.metric import (Metric, Rows, SetMetric, TextMetric, array_library, as_array, extract,
+                                            full_precision, get_metric, no_values, weights_of)
 from ..metrics.cider import document_frequencies
-from ..metrics.violation import paraphrase_from_memory
+
+
+# %% ../../nbs/probes/070_worlds.ipynb #f1ec073b
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/probes/070_worlds.ipynb #3eccd8fa
 _WORLD_SIZES = per_scale(ProbeSize(24, 24, 500, 16), ProbeSize(150, 60, 1000, 32),
@@ -63,6 +66,7 @@ def _as_references(x) -> tuple[str, ...]:
 def _options(name: str, references: Sequence, kept: dict, device: str | None) -> dict:
     of_tokens_or_sets = name.startswith(("bertscore", "fbd"))
     if (of_tokens_or_sets or name == "violation-paraphrase") and "minilm" not in kept:
+        with needed_by(name, "texts"): from invariant_metrics.encoders.text_encoder import RememberingEncoder, bert
         layers = ("last", "last-mean", "last4")
         kept["minilm"] = RememberingEncoder(bert("minilm").to(device or "cpu"), layers, most=None)
     if of_tokens_or_sets: return {"weights": kept["minilm"]}
@@ -96,7 +100,9 @@ def text_metrics(
             raise InputError(f"{metric.name} needs the {metric.card['source']}; "
                              f"the probe of {task} shows texts only")
         by_default = isinstance(spec, str) and spec not in chosen # on MiniLM, as the page says
-        if by_default and spec == "violation-paraphrase": return paraphrase_from_memory(metric, kept["minilm"])
+        if by_default and spec == "violation-paraphrase":
+            from invariant_metrics.metrics.violation import paraphrase_from_memory
+            return paraphrase_from_memory(metric, kept["minilm"])
         return replace(metric, name=spec) if by_default and "weights" in own else metric
     found = make_all([partial(make, spec) for spec in specs])
     check_metric_names(found)
@@ -105,7 +111,7 @@ def text_metrics(
 # %% ../../nbs/probes/070_worlds.ipynb #64ade3ce
 def _plain(name: str, value) -> Metric: # value: (text, reference) -> number, higher is worse
     def phi(pred, target, source=None):
-        return torch.tensor([float(value(p, t[0])) for p, t in zip(pred, target)])
+        return np.array([float(value(p, t[0])) for p, t in zip(pred, target)])
     return TextMetric(name, phi, lambda rows: rows, False, Signature.of(metric=name), phi_key=name)
 
 def text_sentinels() -> list[Metric]:
@@ -114,7 +120,7 @@ def text_sentinels() -> list[Metric]:
             _plain("length", lambda p, t: abs(len(p.split()) - len(t.split())))]
 
 def _from_source(pred, target, source=None):
-    return torch.tensor([zlib.crc32(s.encode()) / 2**32 for s in source])
+    return np.array([zlib.crc32(s.encode()) / 2**32 for s in source])
 
 SOURCE_ONLY = TextMetric("source-only", _from_source, lambda rows: rows, False,
                          Signature.of(metric="source-only"), "source-only")
@@ -129,8 +135,8 @@ class _TextScores:
 
     def items(self, metric: Metric, group: tuple) -> np.ndarray: # (n,) higher is worse
         "Verdicts of a metric that judges single texts."
-        return metric.values(self.rows[metric.name][group]).double().numpy() * (-1 if metric.higher_is_better
-            else 1)
+        sign = -1 if metric.higher_is_better else 1
+        return sign*as_array(metric.values(self.rows[metric.name][group]))
 
     def add(self, metric: Metric, rows: Mapping) -> None: # group -> rows
         "One more metric, whose rows are known from elsewhere."
@@ -215,7 +221,7 @@ def _corpus_rows(metric: Metric, groups: Groups, references: Sequence, source: S
     for key, (at, texts) in groups.items():
         pred = [r[0] for r in several]
         for i, text in zip(at, texts): pred[i] = text
-        out[key] = extract([metric], pred, several, source)[metric.name].pred[at]
+        out[key] = extract([metric], pred, several, source, tensors=False)[metric.name].pred[at]
     return out
 
 # %% ../../nbs/probes/070_worlds.ipynb #e7374313
@@ -234,23 +240,23 @@ def _paired_rows(judged: Sequence[Metric], groups: Groups, references: Sequence,
         part = pairs[start:start + step]
         pred, target = [t for t, _ in part], [_as_references(references[i]) for _, i in part]
         made_from, found = None if source is None else [source[i] for _, i in part], {}
-        if whole: found |= extract(whole, pred, target, made_from)
+        if whole: found |= extract(whole, pred, target, made_from, tensors=False)
         if plain: found |= extract(plain, pred, [t[0] for t in target])
         for name in rows: rows[name].append(found[name].pred)
-    joined = {name: torch.cat(parts) for name, parts in rows.items()}
+    joined = {name: array_library(parts[0]).concatenate(parts) for name, parts in rows.items()}
     for m in judged:
-        if m.may_miss and not joined[m.name].isfinite().any(): raise no_values(m, len(pairs))
-    wanted = {key: torch.tensor([number[t, i] for t, i in zip(texts, at.tolist())], dtype=torch.long)
+        if m.may_miss and not np.isfinite(as_array(joined[m.name])).any(): raise no_values(m, len(pairs))
+    wanted = {key: np.array([number[t, i] for t, i in zip(texts, at.tolist())], int)
               for key, (at, texts) in groups.items()}
     return {name: {key: values[k] for key, k in wanted.items()} for name, values in joined.items()}
 
 # %% ../../nbs/probes/070_worlds.ipynb #ca1ba9eb
 # of a metric without a good direction
 def _against_reference(metric: Metric, rows: dict, groups: Groups, references: Sequence) -> dict:
-    own = extract([metric], [_as_references(r)[0] for r in references], None)[metric.name].pred
-    return {key: (rows[key] - own[groups[key][0]]).abs() for key in rows}
+    own = extract([metric], [_as_references(r)[0] for r in references], None, tensors=False)[metric.name].pred
+    return {key: abs(rows[key] - own[groups[key][0]]) for key in rows}
 
-@torch.no_grad()
+@full_precision()
 def score_texts(judged: Sequence[Metric],
                 texts: EditedTexts,
                 show: bool = False,                  # a bar
@@ -319,7 +325,7 @@ def over_sets(self: EditedTexts, metric: Metric, f: int, sets: RandomSets) -> Vi
         if not len(at): continue
         edited, bases = rows["edit", f, l], rows["base", -1, -1][np.searchsorted(there, at)]
         if metric.may_miss: # what a judge did not answer is in neither mean
-            both = (edited.isfinite() & bases.isfinite()).numpy()
+            both = np.isfinite(as_array(edited)) & np.isfinite(as_array(bases))
             at, edited, bases = at[both], edited[both], bases[both]
         weights = sets.counts[:, at].astype(float)
         full = weights.sum(1) >= 8
@@ -404,7 +410,7 @@ def _world_share(
     if here and items.source:
         scores.add(SOURCE_ONLY, score_texts([SOURCE_ONLY], texts, source=items.source).rows["source-only"])
     if here:
-        scores.add(ORACLE, {key: torch.from_numpy(text_wrongness(items, at, found))
+        scores.add(ORACLE, {key: text_wrongness(items, at, found)
                             for key, (at, found) in texts.groups.items()})
     sign = partial(Signature.of, probe=task, items=len(items), families="+".join(texts.families))
     return ([tabulate(replace(texts, scores=scores), task, scores.metrics, size, seed, sign, began,

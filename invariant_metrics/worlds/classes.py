@@ -11,14 +11,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from scipy.ndimage import distance_transform_edt, gaussian_filter
-from skimage.draw import polygon2mask
-from torch import Tensor
 
-from ..core import rng
+from ..core import lazy_import, rng
+
+# %% ../../nbs/worlds/00_classes.ipynb #c56ab58c
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/00_classes.ipynb #30e7b988
 L_REFERENCE = 72.0 # the lightness at which COLORS are given
@@ -53,7 +56,7 @@ CLASSES = tuple(SceneClass(i, name, f"{name}.n.{_SENSE.get(name, '01')}", name i
                            tuple(colors.split()))
                 for i, (name, colors) in enumerate({**_STUFF, **_THINGS}.items()))
 CLASS_ID = {c.name: c.id for c in CLASSES}
-ALLOWED = torch.tensor([[color in c.colors for color in COLORS] for c in CLASSES]) # (classes, colors) bool
+ALLOWED = np.array([[color in c.colors for color in COLORS] for c in CLASSES]) # (classes, colors) bool
 
 # %% ../../nbs/worlds/00_classes.ipynb #a1874eca
 @cache
@@ -64,9 +67,10 @@ def forbidden_colors() -> Tensor: # (classes, colors now, colors to go to) bool
     t = torch.linspace(.1, 1, 10).view(-1, 1, 1, 1)
     way = table[:, None].lerp(table[None], t)                                    # (10, now, goal, 2)
     gap = torch.cdist(way.flatten(0, 2), table).view(10, len(table), len(table), 1, -1)
-    gap = gap.masked_fill(~ALLOWED, math.inf).amin(-1)                           # (10, now, goal, classes)
+    allowed = torch.from_numpy(ALLOWED)
+    gap = gap.masked_fill(~allowed, math.inf).amin(-1)                           # (10, now, goal, classes)
     covered = t * torch.cdist(table, table)[..., None]
-    return ((gap >= .6 * covered).all(0) & (covered[-1] > 30)).permute(2, 0, 1) & ~ALLOWED[:, None]
+    return ((gap >= .6 * covered).all(0) & (covered[-1] > 30)).permute(2, 0, 1) & ~allowed[:, None]
 
 # %% ../../nbs/worlds/00_classes.ipynb #4b13dc65
 # name: (width, height, parts); a part is (material, (center u, v, radius u, v)) or (material, [corners])
@@ -105,6 +109,7 @@ PROPORTIONS = np.array([_SHAPES[c.name][:2] if c.thing else (1, 1) for c in CLAS
 # %% ../../nbs/worlds/00_classes.ipynb #13ee2bb2
 # cover (bool) and material, both (CELLS, CELLS)
 def _stencil(parts: Sequence) -> tuple[np.ndarray, np.ndarray]:
+    from skimage.draw import polygon2mask # here: words about scenes do without it
     axis = (np.arange(CELLS) + .5) / CELLS * 2 - 1
     v, u = np.meshgrid(axis, axis, indexing="ij")
     cover = np.zeros_like(u, bool)

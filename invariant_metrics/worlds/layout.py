@@ -8,12 +8,17 @@ __all__ = ['STUFF', 'THINGS', 'REGIONS', 'FAR', 'HALF', 'LEAST', 'SPAN', 'FLOATS
 
 # %% ../../nbs/worlds/10_layout.ipynb #a00193ed
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from ..core import lazy_import
 from .classes import ALLOWED, CLASS_ID, CLASSES, NOTHING, PROPORTIONS
+
+# %% ../../nbs/worlds/10_layout.ipynb #e986e8ca
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/10_layout.ipynb #6423e48e
 STUFF = 3  # regions 0, 1, 2: sky, backdrop and ground
@@ -75,7 +80,7 @@ def _thing_layout(u: dict, horizon: np.ndarray, near: np.ndarray, kind: np.ndarr
 # %% ../../nbs/worlds/10_layout.ipynb #71f54aef
 # color, light and texture of each region, (n, REGIONS)
 def _surface(u: dict, class_id: np.ndarray) -> dict[str, np.ndarray]:
-    options = ALLOWED.numpy()[class_id].cumsum(-1)
+    options = ALLOWED[class_id].cumsum(-1)
     color = (options <= (u["color"] * options[..., -1])[..., None]).sum(-1)
     texture = np.where(u["typical"] < .25, class_id % 8, (u["texture"] * 8).astype(int))
     sign = np.where((np.arange(REGIONS) < STUFF) & (u["sign"] < .5), -1, 1)

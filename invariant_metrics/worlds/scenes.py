@@ -10,16 +10,20 @@ __all__ = ['Bundle', 'Regions', 'Scenes', 'pigments', 'paint', 'haze', 'draw_lay
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from ..core import InputError
+from ..core import InputError, is_tensor, lazy_import
 from .classes import ALLOWED, CELLS, CLASSES, COLORS, L_REFERENCE, TILE
 from .classes import color_table, forbidden_colors, silhouettes, textures
 from ..color import join_lab, rgb_to_lab
 from .layout import FAR, REGIONS, STUFF, THINGS, make_layout
+
+# %% ../../nbs/worlds/20_scenes.ipynb #1abf61a8
+torch = lazy_import("torch")
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/20_scenes.ipynb #47aa996f
 class Bundle:
@@ -191,14 +195,14 @@ def join_scenes(parts: Sequence[Scenes]) -> Scenes:
     def join(bundles): # field by field
         columns = {f.name: [getattr(b, f.name) for b in bundles] for f in fields(bundles[0])}
         return replace(bundles[0], **{name: torch.cat(values) for name, values in columns.items()
-                                      if isinstance(values[0], Tensor)})
+                                      if is_tensor(values[0])})
     return replace(join(parts), regions=join([part.regions for part in parts]))
 
 # %% ../../nbs/worlds/20_scenes.ipynb #292bb270
 def choices(scenes: Scenes) -> Tensor: # (N, R) int64, 0 for regions that are not visible
     "The number of colors that each visible region may have."
     visible = scenes.regions.box[..., 2] > 0
-    return ALLOWED.to(visible.device)[scenes.regions.class_id].sum(-1) * visible
+    return torch.from_numpy(ALLOWED).to(visible.device)[scenes.regions.class_id].sum(-1) * visible
 
 # %% ../../nbs/worlds/20_scenes.ipynb #23b98dd6
 def _choose_regions(eligible: Tensor,         # (N, R) bool
@@ -226,7 +230,7 @@ def recolored(scenes: Scenes,
     free = choices(scenes) > 1
     chosen = _choose_regions(free, rng, share) if regions is None else regions.to(free.device) & free
     now = torch.nn.functional.one_hot(scenes.regions.color_id, len(COLORS)).bool()
-    other = _any_of(ALLOWED.to(now.device)[scenes.regions.class_id] & ~now, rng)
+    other = _any_of(torch.from_numpy(ALLOWED).to(now.device)[scenes.regions.class_id] & ~now, rng)
     table = replace(scenes.regions, color_id=torch.where(chosen, other, scenes.regions.color_id))
     moved = replace(scenes, regions=table)
     return replace(moved, rgb=join_lab(scenes.L, paint(moved, pigments(moved))))
