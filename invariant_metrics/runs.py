@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -337,8 +337,11 @@ def parts_summary(meta: dict) -> str: # of run.json's content
     return took + (f"; peak memory {peak/1e9:.2f} GB over all processes" if peak else "")
 
 # %% ../nbs/40_runs.ipynb #99db07a9
+_COUNTING = ("torch", "transformers", "numpy", "scipy", "scikit-image", "torchmetrics", "sacrebleu")
+
 def versions() -> dict[str, str]: # package -> version
-    "The versions of Python, of this package and of the packages that can change a number."
-    return {"invariant_metrics": package_version(), "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "transformers", "numpy", "scipy", "scikit-image",
-                                                "torchmetrics", "sacrebleu")}}
+    "The versions of Python, of this package and of those packages here that can change a number."
+    found = {"invariant_metrics": package_version(), "python": platform.python_version()}
+    for name in _COUNTING:
+        with suppress(PackageNotFoundError): found[name] = version(name) # of an extra that is absent: none
+    return found

@@ -19,7 +19,7 @@ from ..experiments.report import (Item, Part, Report, answer_lines, count_panel,
 from ..plots import INK, join_names, percent_range
 from ..probes import probe_figures as charts
 from ..probes.probe_report import (best_clause, edit_blocks, metric_panel, probe_files,
-                                                  probe_report, scene_note, who_of)
+                                                  scene_note, who_of, write_probe_page)
 from ..probes.tables import (LEAST_ITEMS, SENTINELS, count_kinds, reliable_metrics,
                                             rows_of_kind)
 from ..probes.probe_task import ProbeResult, reader_note, stand_in_readers
@@ -547,9 +547,7 @@ def write_report(folder: str | Path, # a run folder
     run = read_run(folder)
     if run is None:
         raise InputError(f"{folder} is no run folder (no run.json); give the --out of a study or a probe")
+    if run["settings"].get("command") == "probe": return write_probe_page(folder)
     probe = ProbeResult.load(folder/"probe") if (folder/"probe"/"probe.json").exists() else None
     training = StudyResult.load(folder/"training") if (folder/"training"/"study.json").exists() else None
-    asked = run["settings"].get("command") == "probe"
-    if asked and probe is None:
-        raise InputError(f"the probe in {folder} has no results yet; let it finish first")
-    return (probe_report(probe, run) if asked else study_report(probe, training, run)).write(folder)
+    return study_report(probe, training, run).write(folder)
