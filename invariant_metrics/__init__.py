@@ -22,7 +22,10 @@ def _surface(package, places, there):
         if name not in places: raise AttributeError(f"module {package!r} has no attribute {name!r}")
         module, _, its_name = places[name].partition(":")
         if not module: return _import_module(f"{package}.{name}")
-        found = getattr(_import_module(f"{package}.{module}"), its_name or name)
+        core = _import_module("invariant_metrics.core")
+        use = f"{package}.{name}".replace("invariant_metrics", "im", 1)
+        with core.needed_by(use, core.COMMAND_EXTRAS.get(use.split(".")[1], "")):
+            found = getattr(_import_module(f"{package}.{module}"), its_name or name)
         if id(found) not in told and hasattr(found, "__qualname__"): # what stands in comments beside its parameters is for `help` as well
             found.__doc__ = _import_module("invariant_metrics.signatures").described(found)
             told.add(id(found))

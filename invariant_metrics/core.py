@@ -229,7 +229,7 @@ EXTRAS = { # module of an optional package -> the extra that brings it
     "openpyxl": "xlsx"}
 
 # command -> the extra that brings all it needs, where it has one of its own
-COMMAND_EXTRAS = {"study": "study", "findings": "study", "lclip": "clip", "imagine": "generate"}
+COMMAND_EXTRAS = {"study": "study", "findings": "study", "report": "study", "lclip": "clip", "imagine": "generate"}
 
 def _extra_of(error: ModuleNotFoundError) -> str | None: # that brings the module which was not found
     return EXTRAS.get(str(error.name).partition(".")[0])

@@ -154,7 +154,7 @@ def _kept_rows(path: Path, settings: Mapping, wanted: set[str]) -> "dict[str, Te
 
 def _kept_keys(path: Path) -> list[str] | None: # in the order of its rows; None if it cannot be read
     try:
-        with safetensors.safe_open(path, "pt") as file: return (file.metadata() or {}).get("keys", "").split()
+        with safetensors.safe_open(path, "np") as file: return (file.metadata() or {}).get("keys", "").split()
     except (OSError, safetensors.SafetensorError): return None
 
 # %% ../../nbs/encoders/030_cache.ipynb #26a94509
@@ -180,7 +180,7 @@ def _entries(folder: Path) -> list[Path]:
 
 def _settings(path: Path) -> str: # as JSON, without what tells shards of one kind apart
     try:
-        with safetensors.safe_open(path, "pt") as file:
+        with safetensors.safe_open(path, "np") as file:
             found = json.loads((file.metadata() or {}).get("settings", '""'))
     except (OSError, safetensors.SafetensorError, json.JSONDecodeError): return "unreadable"
     if not isinstance(found, dict): return str(found)

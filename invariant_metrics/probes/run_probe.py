@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from ..core import InputError, checked_arguments, package_version, unknown
+from ..core import InputError, checked_arguments, needed_by, package_version, unknown
 from ..data.photos import ImageReading
 from ..encoders.weights import WeightChoice, chosen_record, resolve
 from ..experiments.run import GivenOptions, run_parts
@@ -152,7 +152,8 @@ def run_probe(
     common = dict(metrics=metrics or None, families=list(families) if families else None, scale=scale,
                   seed=seed, device=device, weights=weights, workers=workers, progress=progress)
     systems = {name: Path(place) for name, place in systems_by_name(pred).items()}
-    probe = (_text_probe if task in _TEXT_PROBES else _picture_probe)(given, systems, common)
+    needs = partial(needed_by, f"a probe of {task}", "texts" if task in _TEXT_PROBES else "images")
+    with needs(): probe = (_text_probe if task in _TEXT_PROBES else _picture_probe)(given, systems, common)
     where = f"on the probe of {task}" + (" without --target" if target is None else "")
     given.check_read(where, *common, "pred", "out", "overwrite")
     places = {"target": target, "pred": list(systems.values()), "source": source, "foils": list(foils),
@@ -169,5 +170,5 @@ def run_probe(
                  **{name: list(value) for name, value in (("field", field), ("key", key)) if value})
     out = Path(out or Path("runs")/f"probe-{task}")
     fill = {"probe": lambda folder: probe().save(folder)}
-    run_parts(out, _settings(places, plain), lambda meta: fill, overwrite=overwrite)
+    with needs(): run_parts(out, _settings(places, plain), lambda meta: fill, overwrite=overwrite)
     return out, ProbeResult.load(out/"probe")
