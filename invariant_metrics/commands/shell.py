@@ -324,7 +324,7 @@ def _run(args: list[str], pressed: list) -> int:
     try:
         for room in _COMMANDS: import_module(f"invariant_metrics.commands.{room}_commands")
         command = _build(_entry_count(app))
-        with needed_by(named, COMMAND_EXTRAS.get(named, "")):
+        with needed_by(named, COMMAND_EXTRAS.get(named, "images")):
             return command(args, standalone_mode=False, prog_name="invariant-metrics") or 0
     except (KeyboardInterrupt, typer.Abort): return 130
     except Exception as error:

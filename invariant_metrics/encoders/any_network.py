@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from ..core import InputError, unknown
+from ..core import InputError, import_extra, unknown
 from .cache import tensors_sha256
 from .encoder import STATS, Encoder, Preprocess
 from .image import fill, noise_images, randomize
@@ -176,7 +176,7 @@ def timm_network(name: str,                   # of timm, e.g. "mobilenetv2_100"
                 ) -> Encoder:
     """An architecture of timm on weights from a file; raises InputError on unknown names and on weights that
     are missing or do not fit."""
-    import timm
+    timm = import_extra("timm", f"timm:{name}")
     if not timm.is_model(name): raise unknown("network of timm", name, timm.list_models())
     with fixed_seed(seed): network = timm.create_model(name, pretrained=False)
     told = network.pretrained_cfg
@@ -211,7 +211,7 @@ def efficientnet_lite0(weights: str = "efficientnet-lite0", # the card
                       ) -> Encoder:
     """EfficientNet-Lite0 of ImageNet from an installed package; raises InputError naming the command that
     installs it, and if the file is not the card's."""
-    import timm
+    timm = import_extra("timm", "efficientnet-lite0")
     def read(place: Place, like: dict) -> dict:
         if file_sha256(place.path) != get_card("efficientnet-lite0").sha256:
             raise InputError(f"{place.path.name} is not the file of efficientnet-lite0: its sha256 differs")

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..core import InputError, few
+from ..core import InputError, few, import_extra
 from .encoder import Encoder, Preprocess
 from .image import fill, randomize
 from .public import TokenEncoder
@@ -94,7 +94,7 @@ def open_clip_tokenizer(place: Place,    # a folder of open_clip's, or of a stud
                         vocabulary: int, # tokens that the network has vectors for
                        ):                # open_clip's SimpleTokenizer
     "CLIP's tokenizer as open_clip has it; raises InputError on models with another one."
-    import open_clip as library
+    library = import_extra("open_clip", "CLIP's tokenizer")
     known = (place.path/OPEN_CLIP).is_file()
     tokenizer = library.get_tokenizer(f"local-dir:{place.path}") if known else library.SimpleTokenizer()
     if not isinstance(tokenizer, library.SimpleTokenizer):

@@ -11,7 +11,7 @@ import json
 import torch
 from torch import Tensor, nn
 
-from ..core import InputError
+from ..core import InputError, import_extra
 from .encoder import CLIP, IMAGENET, Encoder, Preprocess
 from .image import randomize
 from ..models.colorizer import fixed_seed
@@ -131,7 +131,7 @@ def _open_clip_model(place: Place, load: bool, seed: int) -> nn.Module:
     if not (place.path/"open_clip_config.json").is_file():
         raise InputError(f"{place.name}: no open_clip_config.json; "
                          "for transformers' format use the encoder clip")
-    import open_clip as library
+    library = import_extra("open_clip", "a model of open_clip")
     fetched = ("hf_model_name", "hf_tokenizer_name", "timm_model_name") # parts that the library would download
     with loading(place, "open_clip weights"):
         model = json.loads((place.path/"open_clip_config.json").read_text()).get("model_cfg", {})

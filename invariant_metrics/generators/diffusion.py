@@ -19,7 +19,7 @@ import torch
 from fastcore.basics import patch
 from torch import Tensor
 
-from ..core import Between, InputError, torch_rng, unknown
+from ..core import Between, InputError, import_extra, torch_rng, unknown
 from ..encoders.image_text import tokenizer_tokens
 from ..encoders.weights import MissingWeights, Place, all_cards, loading, resolve
 from .generator import Batcher, Generator, check_texts, generator_factory
@@ -70,7 +70,7 @@ def _open_pipeline(place: Place, scheduler: str = "ddim", precision: str = "fp32
     "A model ready to draw; raises InputError on damaged files and on unknown schedulers and precisions."
     if scheduler not in _SCHEDULERS: raise unknown("scheduler", scheduler, _SCHEDULERS)
     if precision not in PRECISIONS: raise unknown("precision", precision, PRECISIONS)
-    import diffusers
+    diffusers = import_extra("diffusers", "drawing pictures")
     with loading(place, "Stable Diffusion"), _quiet_diffusers():
         diffusers.utils.logging.disable_progress_bar()
         options = dict(local_files_only=True, use_safetensors=True, low_cpu_mem_usage=False)

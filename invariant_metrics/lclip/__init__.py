@@ -3,4 +3,4 @@ from .. import _surface
 
 _SURFACE = {"distill": "compress", "supervise": "supervision", "study": "run_lclip:lclip_study", "export": "exported:export_lclip"}
 __all__ = [*_SURFACE]
-__getattr__, __dir__ = _surface(__name__, _SURFACE, globals())
+__getattr__, __dir__ = _surface(__name__, _SURFACE, globals(), _SURFACE)

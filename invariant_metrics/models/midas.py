@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError
+from ..core import InputError, import_extra
 from .picture_decoders import fill_network
 
 # %% ../../nbs/models/080_midas.ipynb #8f8a3ec1
@@ -33,8 +33,7 @@ def _resnext(config: MiDaSConfig) -> nn.Module:
     return nn.ModuleDict({"layer1": stem, "layer2": net.layer2, "layer3": net.layer3, "layer4": net.layer4})
 
 def _efficientnet() -> nn.Module:
-    import timm
-    net = timm.create_model("tf_efficientnet_lite3")
+    net = import_extra("timm", "the small MiDaS").create_model("tf_efficientnet_lite3")
     none = nn.Identity() # the files count an activation here; timm's normalization has it inside
     stages = {"layer1": (net.conv_stem, net.bn1, none, *net.blocks[:2]), "layer2": net.blocks[2:3],
               "layer3": net.blocks[3:5], "layer4": net.blocks[5:]}

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..core import InputError, few
+from ..core import InputError, few, import_extra
 from ..files import word_table
 from .picture_decoders import fill_network
 
@@ -242,7 +242,7 @@ def _word_vectors(tensors: Mapping[str, Tensor], # CLIP's text side, without "ov
                   names: Sequence[str],
                  ) -> Tensor:                    # (names, embed), of length 1
     "Vectors of names: the mean over the prompts, each of length 1, brought to length 1."
-    import open_clip
+    open_clip = import_extra("open_clip", "SAN")
     table = tensors["positional_embedding"]      # (context, width)
     length, width = table.shape
     layers = 1 + max(int(name.split(".")[2]) for name in tensors if name.startswith("transformer.resblocks."))
