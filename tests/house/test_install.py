@@ -221,7 +221,7 @@ REFUSED = {"score psnr --pred a/ --target a/": ("psnr", "images"), "score fd --p
            "agree judged.csv --metrics bertscore": ("bertscore", "texts"), "power fd --pred a/ --target a/": ("fd", "images"),
            "probe captioning --target refs.json --scale quick --out p": ("bertscore", "texts"), "probe images --target a/ --out p": ("a probe of images", "images"),
            "study colorization": ("study", "study"), "findings a/": ("findings", "study"), "advise captioning": ("advise", "images"), "rank": ("rank", "images"),
-           "lclip study": ("lclip", "clip"), "imagine draw cat --out p": ("imagine", "generate"), "styles simulate": ("styles", "images"), "stats a/ --out p": ("stats", "images")}
+           "lclip study": ("lclip", "clip"), "imagine draw cat --out p": ("imagine", "generate"), "styles simulate": ("styles", "images"), "stats a/ --out p.npz": ("stats", "images")}
 
 
 def test_without_extras_texts_are_scored_and_the_rest_says_what_to_install(tmp_path):
