@@ -110,7 +110,7 @@ def test_documents_beside_the_readme_lead_somewhere_and_name_this_version():
 
 def test_readme_main_command_is_the_programs():
     readme = (ROOT/"README.md").read_text(encoding="utf-8")
-    assert "pip install -e . && invariant-metrics study colorization" in readme
+    assert "pip install -e '.[study]' && invariant-metrics study colorization" in readme
 
 
 def test_no_path_of_a_machine():
