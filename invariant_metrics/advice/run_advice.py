@@ -128,7 +128,7 @@ def _rival_rows(texts: EditedTexts, rows: dict, kept: np.ndarray, differ: str, s
 
 def _text_reactions(texts: EditedTexts, metric: Metric, kept: np.ndarray, used: Sequence[int],
                     differ: str, systems: Sequence[str]) -> Reactions:
-    rows = texts.scores.rows[metric.name]
+    rows = {group: torch.as_tensor(x) for group, x in texts.scores.rows[metric.name].items()}
     there = texts.at(("base", -1, -1))
     own = rows["base", -1, -1]
     base, rival = _rival_rows(texts, rows, kept, differ, systems)
