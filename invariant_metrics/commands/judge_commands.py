@@ -68,17 +68,17 @@ def _probe_command(
     answered: list[Path] = (),
 ):
     "Does a metric notice when right answers are broken, and stay calm when they are only different?"
+    from invariant_metrics.probes.probe_report import write_probe_page
     from invariant_metrics.probes.probe_task import reader_note, stand_in_readers
     from invariant_metrics.probes.tables import summarize_probe
     from invariant_metrics.runs import read_run
-    from invariant_metrics.studies.study_report import write_report
     named = [*(call.keywords.get("metrics") or ()), *answer_names(answered)]
     if ask:
         with TemporaryDirectory() as away:
             def judge(metrics): call(pred=pred, metrics=metrics, out=Path(away)/"probe")
             return asked_in_file(ask, named, task in _OF_PICTURES, judge, call.keywords.get("seed", 0))
     folder, found = call(pred=pred, **({"metrics": named} if named else {}))
-    page = write_report(folder)
+    page = write_probe_page(folder)
     summary = summarize_probe(found, task)
     readers = stand_in_readers(found.auc["metric"], read_run(folder)["settings"].get("weights"))
     notes = answer_notes(named)

@@ -725,6 +725,9 @@ def _report_command(
         from invariant_metrics.rankings.ranking_report import write_ranking_page
         from invariant_metrics.rankings.run_ranking import load_ranking
         page = write_ranking_page(load_ranking(folder), folder)
+    elif made_by == "probe":
+        from invariant_metrics.probes.probe_report import write_probe_page
+        page = write_probe_page(folder)
     elif made_by == "lclip study":
         from invariant_metrics.lclip.lclip_report import write_lclip_page
         page = write_lclip_page(folder)

@@ -15,16 +15,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
-from ..core import InputError, check_type, few, unknown
+from ..core import InputError, check_type, few, is_tensor, lazy_import, unknown
 from ..data.items import Images
 from ..data.judgment_tables import Judgments, metric_table
 from ..encoders.weights import make_all
 from ..files import digest
-from ..metrics.metric import Metric, extract, get_metric, metric_card, metrics as METRICS, no_values
+from ..metrics.metric import Metric, array_library, as_array, extract, get_metric, metric_card, metrics as METRICS, no_values
 from ..scoring.sides import options_of
 from .score_table import CorpusRows
+
+# %% ../../nbs/people/090_metric_scores.ipynb #dc2717ca
+torch = lazy_import("torch")
 
 # %% ../../nbs/people/090_metric_scores.ipynb #161fad67
 @dataclass(frozen=True, eq=False)
@@ -116,13 +118,16 @@ class _PicturesAt:
     def __init__(self, images: Images, at: np.ndarray):
         self.images, self.at, self.last = images, at, ("", None)
     def __len__(self) -> int: return len(self.at)
-    def __getitem__(self, i: int) -> torch.Tensor: # (3, H, W) in [0, 1]
+    def __getitem__(self, i: int) -> "torch.Tensor": # (3, H, W) in [0, 1]
         place = int(self.at[i])
         name = self.images.names[place]
         if self.last[1] is None or self.last[0] != name: self.last = name, self.images[place]
         return self.last[1]
 
-def _of_arrays(pool): return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
+# a function of sums as tensors or arrays, whichever these rows are -> of arrays
+def _of_arrays(pool: Callable, rows: "np.ndarray | torch.Tensor") -> Callable:
+    if not is_tensor(rows): return pool
+    return lambda sums: pool(torch.from_numpy(np.asarray(sums, float))).numpy()
 
 # metric -> note -> systems, of n systems; they are named where a note is not about all of them, and notes
 # that differ in their numbers are one, with those of the first
@@ -158,17 +163,17 @@ def score_outputs(judgments: Judgments,
         for sees in (False, True):
             group = [m for m in built if _sees(m) == sees]
             side = _PicturesAt(pictures, at) if sees and group else part(sources)
-            if group: found |= extract(group, part(texts), part(references), side, names=names)
+            if group: found |= extract(group, part(texts), part(references), side, names=names, tensors=False)
         for name, own in held.items():
             own.append(found[name].pred)
             for note in found[name].notes:
                 told[name].setdefault(note, []).append(outputs["system"].iloc[at[0]])
     order = np.argsort(np.concatenate(places))
-    rows = {name: torch.cat(own)[order] for name, own in held.items()}
+    rows = {name: array_library(own[0]).concatenate(own)[order] for name, own in held.items()}
     for m in built:
-        if m.may_miss and not rows[m.name].isfinite().any(): raise no_values(m, len(outputs))
-    parts = [keys.assign(metric=m.name, value=m.values(rows[m.name]).numpy()) for m in built]
-    corpus = {m.name: CorpusRows(rows[m.name].numpy(), _of_arrays(m.pool)) for m in built if m.pool}
+        if m.may_miss and not np.isfinite(as_array(rows[m.name])).any(): raise no_values(m, len(outputs))
+    parts = [keys.assign(metric=m.name, value=as_array(m.values(rows[m.name]))) for m in built]
+    corpus = {m.name: CorpusRows(as_array(rows[m.name]), _of_arrays(m.pool, rows[m.name])) for m in built if m.pool}
     return MetricScores(pd.concat(parts, ignore_index=True), {m.name: m.higher_is_better for m in built},
                         {m.name: str(m.signature) for m in built}, corpus, pd.MultiIndex.from_frame(keys),
                         notes=_told_notes(told, len(places)), silent=any(m.may_miss for m in built))
