@@ -6,7 +6,8 @@ Usage: INVARIANT_METRICS_DATA=FOLDER python benchmarks/real_encoders.py tiles   
                                      python benchmarks/real_encoders.py judge                 verdicts and ratios from the features
                                      python benchmarks/real_encoders.py --store               into nbs/results and the package
 FOLDER holds bsds500, imagenet_sample and networks. What is in the cache is not made again; remove the folder
-real-encoders there to begin anew. The networks are built in real_networks.py beside this file.
+real-encoders there to begin anew. Of networks and sizes that the cache does not hold the stored rows are kept: a network is
+added, or read at another size, by its own features alone. The networks are built in real_networks.py beside this file.
 Writes real_encoders.csv and real_encoders_rule, _check and _picture.csv in nbs/results, and
 invariant_metrics/assets/encoder_rule.csv."""
 import os
@@ -299,12 +300,22 @@ def picture() -> pd.DataFrame: # encoder, size, family, lpips
     return pd.DataFrame(rows)
 
 
+def renewed(name: str, folder: str, key: list[str]) -> pd.DataFrame:
+    "The rows in a folder of the cache, and the stored ones of what is not there."
+    stored = pd.read_csv(RESULTS/name)
+    made = [pd.read_csv(path) for path in sorted((CACHE/folder).glob("*.csv"))]
+    if not made: return stored
+    fresh = pd.concat(made, ignore_index=True)[list(stored)]
+    old = stored.set_index(key).drop(index=fresh.set_index(key).index.unique(), errors="ignore").reset_index()
+    return pd.concat([old[list(stored)], fresh]).sort_values(key, kind="stable", ignore_index=True)
+
+
 def store() -> None:
-    "From the cache into the results, and the rule into the package."
-    table = pd.concat([pd.read_csv(p) for p in sorted((CACHE/"verdicts").glob("*.csv"))], ignore_index=True)
-    columns = ["encoder", "size", "collection", "partner", "metric", "family", "auc", "ci_low", "ci_high", "n", "ratio", "ratio_low",
-               "ratio_high", "own_ratio"]
-    checks = pd.concat([pd.read_csv(p) for p in sorted((CACHE/"checks").glob("*.csv"))], ignore_index=True)
+    "From the cache into the results, and the rule into the package; stored rows stand for what the cache lacks."
+    table = renewed("real_encoders.csv", "verdicts", ["encoder", "size"])
+    with atomic_write(RESULTS/"real_encoders.csv") as tmp: table.to_csv(tmp, index=False, float_format="%.3g")
+    table = pd.read_csv(RESULTS/"real_encoders.csv") # the rule is fitted on what is stored
+    checks = renewed("real_encoders_check.csv", "checks", ["network"])
     checks = checks[~checks["check"].isin(["n", "photographs", "norms"])]
     told = rules(table)
     usual = told[(told["family"] == RULE_FAMILY) & (told["partner"] == "moderate") & (told["metric"] != "kid")]
@@ -315,8 +326,8 @@ def store() -> None:
                          "fitted_on": networks, "tested_on": "each network left out of its own rule"})
     if not (CACHE/"picture.csv").exists(): picture().to_csv(CACHE/"picture.csv", index=False)
     shown = pd.read_csv(CACHE/"picture.csv")
-    for frame, path, digits in ((table[columns], RESULTS/"real_encoders.csv", "%.3g"), (checks, RESULTS/"real_encoders_check.csv", "%.4g"),
-                                (told, RESULTS/"real_encoders_rule.csv", "%.3g"), (shown, RESULTS/"real_encoders_picture.csv", "%.3g"), (rule, assets_folder()/"encoder_rule.csv", "%.4g")):
+    for frame, path, digits in ((checks, RESULTS/"real_encoders_check.csv", "%.4g"), (told, RESULTS/"real_encoders_rule.csv", "%.3g"),
+                                (shown, RESULTS/"real_encoders_picture.csv", "%.3g"), (rule, assets_folder()/"encoder_rule.csv", "%.4g")):
         with atomic_write(path) as tmp: frame.to_csv(tmp, index=False, float_format=digits)
     print(told.to_string())
 
