@@ -14,7 +14,7 @@ from invariant_metrics.studies.plan import item_ranges
 from invariant_metrics.studies.tasks import make_plan
 RESULTS = Path(__file__).parents[2]/"nbs"/"results"
 OLDER = {"colorization-full", "translation-full"}
-STORED = ["captioning", "captioning-full", "colorization", "colorization-controls", "colorization-full", "translation", "translation-full", "multi30k"]
+STORED = ["captioning", "captioning-full", "captioning-taggers", "colorization", "colorization-controls", "colorization-full", "translation", "translation-full", "multi30k"]
 
 
 @pytest.mark.parametrize("folder", STORED)
