@@ -1,9 +1,9 @@
 """The study folders that the notebooks tell hold what the same settings plan today: size, grid, parts, systems, controls, tricks.
 Those in OLDER were run before every system had a random control and before a baseline could have g's data: what they hold is of
 today's plan, and these controls are not in it. Today colorization-full would be 915 trainings (380 are stored) and translation-full
-910 (405), about 3 and 3.5 hours on two cores by the stored seconds; one of each that was trained again on another processor is apart
+910 (405), about 3 and 3.5 hours on two cores by the stored seconds; one of each that was trained again on another machine is apart
 from the stored one in every measure, by less than the five seeds span, and 24 of each that the default studies trained again on the
-same kind are equal to seven digits and more."""
+machine of that time are equal to seven digits and more."""
 import json
 from dataclasses import asdict
 from pathlib import Path
