@@ -8,7 +8,8 @@ threads); methods take turns, and the median of three runs counts (of 15 for SSI
 package has one thread, which is steadier on few cores.
 
 Crops: FOLDER holds bsds500/images and imagenet_sample/images; 32-pixel crops of these photographs go through a frozen random network of
-two ReLU layers to 2048 features, with dead and nearly dead columns and a steep spectrum. Without FOLDER random fields stand in for
+two ReLU layers to 2048 features, with dead and nearly dead columns and a steep spectrum. EfficientNet-Lite0: 64-pixel crops go through this network, trained on ImageNet,
+to 1280 features; it comes with the extra photos. Without FOLDER random fields stand in for
 photographs, and the name of the work says so."""
 import argparse
 import ctypes
@@ -34,6 +35,7 @@ from torchmetrics.image.kid import KernelInceptionDistance
 
 from invariant_metrics.files import atomic_write
 from invariant_metrics.core import progress
+from invariant_metrics.encoders.encoder import get_encoder
 from invariant_metrics.metrics.cmmd import _both_moments, cmmd_distance, moment_value
 from invariant_metrics.metrics.frechet import frechet_distance, frechet_terms
 from invariant_metrics.metrics.frechet_interval import frechet_estimate
@@ -130,27 +132,40 @@ def photographs() -> list[np.ndarray]: # (H, W, 3) uint8
 CROPS = "crops" if os.environ.get("INVARIANT_METRICS_DATA") else "crops of random fields"
 
 
+def crops(n: int, side: int, seed: int): # yields (≤500, side, side, 3) uint8
+    "Random crops of photographs that are large enough."
+    pictures, generator = [p for p in photographs() if min(p.shape[:2]) >= side], np.random.default_rng(seed)
+    for start in range(0, n, 500):
+        cut = []
+        for _ in range(min(500, n - start)):
+            p = pictures[generator.integers(len(pictures))]
+            y, x = generator.integers(p.shape[0] - side + 1), generator.integers(p.shape[1] - side + 1)
+            cut.append(p[y:y + side, x:x + side])
+        yield torch.from_numpy(np.stack(cut))
+
+
 def crop_features(n: int, d: int = 2048, seed: int = 0) -> torch.Tensor: # (n, d) float32
     "Features of random crops of photographs under a frozen random network of two ReLU layers."
-    pictures, generator = [p for p in photographs() if min(p.shape[:2]) >= SIDE], np.random.default_rng(seed)
     g = torch.Generator().manual_seed(0)
     first = torch.randn(3*SIDE*SIDE, 1024, generator=g)*(2/(3*SIDE*SIDE))**0.5
     second = torch.randn(1024, d, generator=g)*(2/1024)**0.5
-    out = []
-    for start in range(0, n, 500):
-        crops = []
-        for _ in range(min(500, n - start)):
-            p = pictures[generator.integers(len(pictures))]
-            y, x = generator.integers(p.shape[0] - SIDE + 1), generator.integers(p.shape[1] - SIDE + 1)
-            crops.append(p[y:y + SIDE, x:x + SIDE])
-        rows = torch.from_numpy(np.stack(crops)).float().flatten(1)/255
-        out.append(((rows @ first).relu() @ second).relu())
-    return torch.cat(out)
+    return torch.cat([((rows.float().flatten(1)/255 @ first).relu() @ second).relu() for rows in crops(n, SIDE, seed)])
+
+
+NETWORK, NETWORK_SIDE, NETWORK_WIDTH = "EfficientNet-Lite0", 64, 1280
+
+
+def network_features(n: int) -> torch.Tensor: # (n, 1280) float32
+    "Features of random crops of photographs, 64 pixels wide, under a published network trained on ImageNet."
+    encoder = get_encoder("efficientnet-lite0", size=NETWORK_SIDE)
+    read = progress([*crops(n, NETWORK_SIDE, 0)], desc="network's features")
+    return torch.cat([encoder.encode(rows.permute(0, 3, 1, 2).float()/255) for rows in read])
 
 
 def two_sets(kind: str, n: int, d: int) -> tuple[torch.Tensor, torch.Tensor]:
-    "Two sets of n features: white noise, i^-1, or crops."
+    "Two sets of n features: white noise, i^-1, crops, or the network's, which has its own width."
     if kind == CROPS: return crop_features(2*n, d).split(n)
+    if kind == NETWORK: return network_features(2*n).split(n)
     power = 0 if kind == "white" else 1
     return features(n, d, power, 0), features(n, d, power, 1, 1.1, 0.1)
 
@@ -229,11 +244,12 @@ def moment_products(a: torch.Tensor, b: torch.Tensor) -> None:
 # the works
 
 def frechet(n: int, quick: bool) -> list[dict]:
-    "Plain distance from float32 features, for white noise, a falling spectrum and crops."
-    name, d, out = f"frechet-{n}", 256 if quick else 2048, []
+    "Plain distance from float32 features, for white noise, a falling spectrum, crops and a trained network."
+    name, out = f"frechet-{n}", []
     required = {500: 50, 2000: 2.5, 10000: 1.5}[n]
-    for kind in ("white", "i^-1", CROPS):
+    for kind in ("white", "i^-1", CROPS, NETWORK):
         count = n//8 if quick else n
+        d = NETWORK_WIDTH if kind == NETWORK else 256 if quick else 2048
         rows = Rows(name, f"Fréchet n={count} d={d} {kind}")
         a, b = two_sets(kind, count, d)
         exact = frechet_terms(a, b, route="svd")
@@ -266,9 +282,14 @@ def interval(quick: bool) -> list[dict]:
 
 def kid(quick: bool) -> list[dict]:
     "100 subsets of 1000 with torch-fidelity's draws, all from float32 features as people have them."
+    return kid_of(CROPS, quick) + kid_of(NETWORK, quick)
+
+
+def kid_of(kind: str, quick: bool) -> list[dict]:
     n, d, subsets, size = (400, 128, 10, 100) if quick else (5000, 2048, 100, 1000)
-    rows = Rows("kid", f"KID {subsets}×{size} n={n} d={d} {CROPS}")
-    a, b = two_sets(CROPS, n, d)
+    if kind == NETWORK: d = NETWORK_WIDTH
+    rows = Rows("kid", f"KID {subsets}×{size} n={n} d={d} {kind}")
+    a, b = two_sets(kind, n, d)
     options = dict(kid_subsets=subsets, kid_subset_size=size, verbose=False)
     def fidelity(x, y): return kid_features_to_metric(x, y, **options)["kernel_inception_distance_mean"]
     found = measure(invariant_metrics=lambda: kid_subsets(a, b, subsets, size).mean, **{"torch-fidelity, float32": lambda: fidelity(a, b)})
@@ -285,7 +306,7 @@ def kid(quick: bool) -> list[dict]:
     for method, cells in found.items(): rows.add(method, **cells, difference=abs(cells["value"] - exact) if "own" not in method else None)
     rows.add("floor: float32 products of all pairs, each once", **measure(floor=lambda: pair_products(a, b))["floor"])
     rows.ask("times faster than torch-fidelity on the same features", 4, found["torch-fidelity, float32"]["seconds"]/found["invariant_metrics"]["seconds"])
-    twice = two_sets(CROPS, 2*n, d)
+    twice = two_sets(kind, 2*n, d)
     more = rows.add(f"invariant_metrics, n={2*n}", **measure(1, more=lambda: kid_subsets(*twice, subsets, size).mean)["more"])
     rows.ask("MB added when n doubles", 50, more["added MB"] - found["invariant_metrics"]["added MB"], at_most=True)
     return rows
