@@ -99,7 +99,8 @@ def test_a_known_table_is_the_same_in_every_form(): read_back(100, 0)
 def test_ten_thousand_known_tables(seed): read_back(1000, seed)
 
 
-@pytest.mark.parametrize("door, stand_in", [("_without_quoting", lambda *_: False), ("is_blank", lambda cell: False), ("is_human", lambda name: False)])
+@pytest.mark.parametrize("door, stand_in", [("_without_quoting", lambda *_: False),
+    *(pytest.param(door, lambda _: False, marks=pytest.mark.slow) for door in ("is_blank", "is_human"))])
 def test_known_tables_see_what_is_wrong(door, stand_in, monkeypatch):
     from invariant_metrics.data import judgment_tables, judgments, rating_tables
     def right() -> int: return fuzz.fuzz_tables(40, 3)["same"]
