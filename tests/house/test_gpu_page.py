@@ -9,7 +9,7 @@ WORDS = re.compile(r"\bGPUs?\b|\bCUDA\b|\b[ABH][12]00\b|\baccelerators?\b|\bTF32
 MARKS = ("050_gpu.ipynb", "not measured")
 # what is said beside GPUs: what a thing needs, what others did or published, commands, what is on Apple's; page -> beginning of the sentence
 BESIDE = {"commands/10_score_commands": ("**Limits.** `--device cuda` needs a GPU",), "encoders/120_caption_store": ("Johnson et al.",),
-          "index": ("6.7 GB with CUDA", "Without a GPU 2.0 GB", "Neither needs"),
+          "index": ("| install | brings | with CUDA", "Without a GPU put the CPU build", "Neither needs"),
           "lclip/20_supervision": ("The recipes of the paper need",), "metrics/000_metric": ("Apple's GPUs",), "metrics/230_caption": ("the published program runs",),
           "models/070_picture_decoders": ("OpenAI's decoder",), "models/130_chromagan": ("The published network is too large",),
           "papers/40_lclip": ("Their weights and data", "GPU times are the paper's"), "papers/50_imagine": ("invariant-metrics imagine",),

@@ -62,7 +62,7 @@ def test_every_view_is_counted_in_both_directions(probe):
 def test_the_shell_prints_the_counts_and_sentences_of_the_page(probe, monkeypatch, capsys, tmp_path):
     "One stored probe, its page, its table and its JSON."
     monkeypatch.setattr("invariant_metrics.probes.run_probe.run_probe", lambda *args, **settings: (tmp_path, probe))
-    monkeypatch.setattr("invariant_metrics.studies.study_report.write_report", lambda folder: folder/"index.html")
+    monkeypatch.setattr("invariant_metrics.probes.probe_report.write_probe_page", lambda folder: folder/"index.html")
     monkeypatch.setattr("invariant_metrics.runs.read_run", lambda folder: {"settings": {}})
     from invariant_metrics.commands.shell import main
     assert main(["probe", "captioning"]) == 0
