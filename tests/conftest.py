@@ -3,12 +3,15 @@ import ast
 import ctypes
 import gc
 import hashlib
+import json
 import multiprocessing
 import os
 import pkgutil
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -139,13 +142,17 @@ def only_registered_here():
     give_memory_back()
 
 
+def is_everything(config) -> bool:
+    "Whether all files are run, and not a part that was asked for."
+    return [Path(place).resolve() for place in config.args] == [ROOT/"tests"] and config.option.markexpr != "smoke" and config.changed is None
+
+
 def pytest_collection(session):
     """Two workers share the rewriting of asserts, which takes half of the collection: one begins with the first file and
     one with the last, and from where they meet each reads what the other has stored. Both import the package's modules first,
     in one order, since registries list their entries as they came and tests are named after them."""
     config = session.config
-    everything = [Path(place).resolve() for place in config.args] == [ROOT/"tests"] and config.option.markexpr != "smoke" and config.changed is None
-    if not hasattr(config, "workerinput") or not everything: return
+    if not hasattr(config, "workerinput") or not is_everything(config): return
     for module in pkgutil.walk_packages([str(ROOT/"invariant_metrics")], "invariant_metrics."):
         if not module.name.endswith("__main__"): import_module(module.name)
     if config.workerinput["workerid"] != "gw1": return
@@ -159,12 +166,40 @@ def pytest_collection_finish(session):
     gc.collect()
     gc.freeze()
     gc.set_threshold(5000, 20, 20)
+    config = session.config
+    if hasattr(config, "workerinput") and is_everything(config) and not config.option.whole: config.pace = Pace(session.items)
+
+
+class Pace:
+    """The whole suite has a quarter of an hour. On a machine, or at a moment, that is slower than the ones the seconds in pace.json are of, the heavy
+    tests that are listed there are left out as long as a worker is behind its time, and say so; `--whole` leaves out none. What a test takes counts
+    as the mean of its file."""
+    seconds, late = 690.0, 20.0 # of both workers together with all tests, and by how much one may be behind
+
+    def __init__(self, items):
+        stored = json.loads((ROOT/"tests"/"pace.json").read_text(encoding="utf-8"))
+        numbers = Counter(item.path.stem for item in items)
+        self.share = {name: stored["files"].get(name, 0.0)/number for name, number in numbers.items()}
+        self.heavy, self.whole = set(stored["heavy"]), sum(self.share[name]*number for name, number in numbers.items())
+        self.began, self.done = time.monotonic(), 0.0
+
+    def is_late_for(self, item) -> bool:
+        "Whether a heavy test is to be left out; the tests before it are counted."
+        behind = time.monotonic() - self.began - self.seconds*self.done/(self.whole/2)
+        self.done += self.share[item.path.stem]
+        return behind > self.late and f"{item.path.stem}::{item.name}" in self.heavy
+
+
+def pytest_runtest_setup(item):
+    pace = getattr(item.config, "pace", None)
+    if pace is not None and pace.is_late_for(item): pytest.skip("a heavy test, and this machine is behind the suite's time: --whole runs it")
 
 
 def pytest_sessionfinish(session): gc.unfreeze() # else extension modules tell of leaks at the end
 
 
 def pytest_addoption(parser):
+    parser.addoption("--whole", action="store_true", help="leave out no heavy test, however slow the machine is")
     parser.addoption("--changed", nargs="?", const="main", metavar="BRANCH",
                      help="only notebooks that differ from BRANCH (main), and test files that differ or import a module that does")
 
