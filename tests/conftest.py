@@ -174,7 +174,7 @@ class Pace:
     """The whole suite has a quarter of an hour. On a machine, or at a moment, that is slower than the ones the seconds in pace.json are of, the heavy
     tests that are listed there are left out as long as a worker is behind its time, and say so; `--whole` leaves out none. What a test takes counts
     as the mean of its file."""
-    seconds, late = 500.0, 10.0 # for all tests, by two workers, and by how much one of them may be behind
+    seconds, late = 400.0, 5.0 # for all tests, by two workers, and by how much one of them may be behind
 
     def __init__(self, items):
         stored = json.loads((ROOT/"tests"/"pace.json").read_text(encoding="utf-8"))
