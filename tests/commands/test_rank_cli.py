@@ -341,7 +341,6 @@ def test_rules_are_counted_over_failures_that_were_judged():
     assert table["object"].tolist() == [True, False, True]
 
 
-@pytest.mark.slow
 def test_intervals_of_the_averages_have_the_confidence_that_was_asked_for(tmp_path, monkeypatch):
     monkeypatch.setitem(ranking_run._RANK_SIZES, "quick", RankSize(150, 30)) # eight failures and more
     wide, narrow = (im.rank("scenes", ["embedded"], steps=[], scale="quick", confidence=level, out=tmp_path/f"{level}").table for level in (.99, .8))

@@ -389,8 +389,7 @@ def real(path):
     return [json.loads(line) for line in gzip.open(data_path(path), "rt", encoding="utf-8")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name, options", [("fbd", {}), ("fbd-4", {"pooling": "mean"})])
+@pytest.mark.parametrize("name, options", [("fbd", {}), pytest.param("fbd-4", {"pooling": "mean"}, marks=pytest.mark.slow)])
 def test_people_are_nearer_to_people_than_to_shuffled_words(minilm, capsys, name, options):
     rows, g = real("multi30k/train_2000.jsonl.gz")[:200], rng(0, "shuffle")
     first, second = [r["captions_en"][0] for r in rows[:100]], [r["captions_en"][1] for r in rows[100:]]

@@ -52,7 +52,7 @@ def ended(count: int, seed: int) -> None:
     found = fuzz.fuzz(count, seed, tell=tell)
     print(f"\n{fuzz.summary(found)}")
     assert sum(found.values()) == count and not failed, "\n".join(f"{fault}: {line}" for fault, lines in failed.items() for line in lines[:5])
-    assert found.told["WRONG"] > count/4 and found.told["RIGHT"] > count/50, found.told # most are wrong, some are right in an odd way
+    assert found.told["WRONG"] > count/4 and found.told["RIGHT"] > count/40, found.told # most are wrong, some are right in an odd way
 
 
 def test_one_table_of_texts_in_every_format():
@@ -61,8 +61,8 @@ def test_one_table_of_texts_in_every_format():
     assert not odd and found["same"] > 55, (found, odd)
 
 
-def test_a_thousand_hostile_calls(capsys):
-    with capsys.disabled(): ended(1000, 0)
+def test_two_thousand_hostile_calls(capsys):
+    with capsys.disabled(): ended(2000, 0)
 
 
 @pytest.mark.slow
@@ -99,8 +99,7 @@ def test_a_known_table_is_the_same_in_every_form(): read_back(100, 0)
 def test_ten_thousand_known_tables(seed): read_back(1000, seed)
 
 
-@pytest.mark.parametrize("door, stand_in", [("_without_quoting", lambda *_: False),
-    *(pytest.param(door, lambda _: False, marks=pytest.mark.slow) for door in ("is_blank", "is_human"))])
+@pytest.mark.parametrize("door, stand_in", [("_without_quoting", lambda *_: False), ("is_blank", lambda cell: False), ("is_human", lambda name: False)])
 def test_known_tables_see_what_is_wrong(door, stand_in, monkeypatch):
     from invariant_metrics.data import judgment_tables, judgments, rating_tables
     def right() -> int: return fuzz.fuzz_tables(40, 3)["same"]

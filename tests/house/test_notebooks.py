@@ -81,14 +81,10 @@ def exported(path: Path) -> set[str]:
 def named(path: Path) -> str: return path.relative_to(ROOT/"nbs").as_posix()
 
 
-# these train or export networks for a quarter of a minute and more; the other tests of their modules are quick ones, so they run among the slow tests
-HEAVY = {"lclip/00_compress.ipynb", "lclip/10_exported.ipynb", "lclip/30_reward_study.ipynb", "metrics/250_bert_frechet.ipynb", "models/110_ddcolor.ipynb",
-         "models/120_colorformer.ipynb", "papers/60_imagine_analyses.ipynb"}
-SLOW = [pytest.param(path, marks=pytest.mark.slow, id=f"{named(path)}-slow") for path in NOTEBOOKS
-        if "#| slow" in path.read_text(encoding="utf-8") or named(path) in HEAVY]
+SLOW = [pytest.param(path, marks=pytest.mark.slow, id=f"{named(path)}-slow") for path in NOTEBOOKS if "#| slow" in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("path", [*(pytest.param(path, id=named(path)) for path in NOTEBOOKS if named(path) not in HEAVY), *SLOW])
+@pytest.mark.parametrize("path", [*(pytest.param(path, id=named(path)) for path in NOTEBOOKS), *SLOW])
 def test_notebook(path, monkeypatch, capsys, request, shells):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -398,11 +398,7 @@ def test_readme_and_help_print_commands(): # or the expressions above no longer 
     assert len(PRINTED) > 35 and sum(line.startswith("invariant-metrics score") for line in PRINTED) > 6 and any("styles" in line for line in PRINTED)
 
 
-HEAVY = ("lclip export", "lclip distill photos/", "styles draw", "probe contested --out") # whole among the slow tests; other tests hold each in small
-def weighed(line: str): return pytest.param(line, marks=pytest.mark.slow) if line.startswith(tuple(f"invariant-metrics {name}" for name in HEAVY)) else line
-
-
-@pytest.mark.parametrize("line", [weighed(line) for line in PRINTED if not is_long(line)])
+@pytest.mark.parametrize("line", [line for line in PRINTED if not is_long(line)])
 def test_a_printed_command_does_what_it_says(line, small, monkeypatch):
     "With the quick scale's numbers of pictures where an example leaves the scale as it is."
     for sizes in (COLOR_SIZES, _RANK_SIZES): monkeypatch.setitem(sizes, "default", sizes["quick"])

@@ -266,7 +266,7 @@ def test_corrected_value_is_right_for_items_that_belong_together(clusters):
     assert abs(mean[1] - exact) > 8*error[1]  # all cross pairs: not right
 
 
-@pytest.mark.parametrize("matched", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("matched", [False, True])
 def test_intervals_cover(matched):
     g, reps, d, n = torch.Generator().manual_seed(2), 250, 20, 60
     for gap in (0.0, 3.0):

@@ -434,7 +434,6 @@ def wmt17():
     return bleu, rows, expected
 
 
-@pytest.mark.slow
 def test_published_bootstrap_and_randomization_of_wmt17():
     """sacreBLEU's published table for en-de: paired bootstrap (Moses) and approximate randomization (MultEval), within Monte-Carlo error.
 

@@ -30,7 +30,7 @@ def page(tmp_path_factory):
     return collect(home, "realism", home/"page.html", evaluators=150, per_evaluator=20), wrong
 
 
-@pytest.mark.parametrize("sensitivity", [*(pytest.param(k, marks=pytest.mark.slow) for k in (0.0, 8.0)), 4.0])
+@pytest.mark.parametrize("sensitivity", [0.0, 4.0, 8.0])
 def test_planted_sensitivity_is_found_in_the_answers(page, sensitivity, tmp_path):
     made, wrong = page
     folder = simulate_answers(made.path, wrong, tmp_path/"answers", Eyesight(sensitivity, 2.0), seed=1)

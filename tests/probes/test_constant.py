@@ -45,7 +45,7 @@ PROBES = {
     "colors of photographs": lambda folder: images.color_probe("photos", ["psnr", COUNT], scale="quick", progress=False)}
 
 
-SLOW = ("own captions", "summaries", "colors of scenes", "colors of photographs", "translations") # each of the others has what these have
+SLOW = ("own captions", "summaries", "colors of scenes") # each of the others has what these have
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in PROBES])

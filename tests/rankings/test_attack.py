@@ -408,7 +408,6 @@ def test_mean_difference_is_the_published_formulas():
     assert np.isnan(_mean_difference(x[:5], np.arange(5), x[5:10], np.arange(5))[1]) and np.isnan(_mean_difference(x[:0], at[:0], x, at[:50])[0])
 
 
-@pytest.mark.slow
 def test_two_thousand_real_captions_through_weighted_words():
     rows = [{"id": row["image"], "captions": row["captions_en"]} for row in lines("multi30k/train_2000.jsonl.gz")]
     task = ranking_task(annotate(rows))

@@ -229,7 +229,6 @@ def test_agree_takes_weights_for_metrics_that_are_run(nets, tmp_path):
     assert done.returncode == 2 and "weights has no effect on bleu" in done.stderr
 
 
-@pytest.mark.slow
 def test_study_of_photographs_with_public_networks_and_chosen_systems(nets, pictures, tmp_path, small):
     words = ["study", "colorization", "--data", pictures/"real", "--scale", "quick", "--parts", "training", "--seeds", 1, "--alphas", 0.3, "--workers", 1, "--json"]
     done = cli(*words, "--systems", "segmentation,segmentation+depth", "--weights", f"segmentation={nets/'segformer'}", "--weights", f"depth={nets/'dpt'}",

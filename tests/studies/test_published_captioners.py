@@ -22,7 +22,7 @@ def task_of(model, weights=None, size=TINY, **settings):
     return Captioning(make_plan({"task": "captioning", "model": model, "alphas": [0.1], "seeds": 1, "weights": weights, **settings}, size))
 
 
-@pytest.mark.parametrize("model", ["smallcap", pytest.param("clipcap", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", MODELS)
 def test_a_study_runs(model, tmp_path, one_thread):
     settings = {"task": "captioning", "model": model, "alphas": [1.0], "seeds": 1, "systems": ["entities"]}
     result = train_systems(tmp_path/"a", settings, size=TINY, workers=0)

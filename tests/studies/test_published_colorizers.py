@@ -59,7 +59,7 @@ def test_a_pull_is_of_what_was_added_alone_and_changes_nothing(study):
     assert all(torch.equal(v, before[k]) for k, v in critic.state_dict().items())
 
 
-@pytest.mark.parametrize("model", [pytest.param(name, marks=pytest.mark.slow) if name == "colorformer" else name for name in PUBLISHED])
+@pytest.mark.parametrize("model", PUBLISHED)
 def test_every_recipe_lowers_what_it_minimizes_and_no_invariant_is_trained(model, one_thread):
     scenes = make_scenes(16, size=32, seed=3)
     recipe, network = color_recipe(model), start_colorizer(model, rgb=scenes.rgb)

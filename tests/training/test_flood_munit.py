@@ -11,7 +11,6 @@ from invariant_metrics.training.network_answers import TOLERANCE, compare_answer
 from invariant_metrics.worlds.floods import FLOOD_VIOLATIONS, draw_water, flood, flood_violation
 
 
-@pytest.mark.slow
 def test_recipe_writes_weights_and_card_and_repeats(tmp_path):
     options = dict(steps=2, alone=3, pictures=16, tests=4)
     first, second = (make_flood_munit(tmp_path/name, **options) for name in ("one", "two"))

@@ -175,7 +175,7 @@ def interrupt_at(monkeypatch, step):
     monkeypatch.setattr(runs, "text_batches", text_batches)
 
 
-@pytest.mark.parametrize("references", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("references", [False, True])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bits(references, tiny, judge, monkeypatch):
     options = dict(judge=judge, clip_weight=0.7, references=references, recipe="quick", reps=20)
     whole = runs.supervise(tiny/"whole", **options)

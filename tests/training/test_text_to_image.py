@@ -124,7 +124,6 @@ def test_what_a_caption_claims_is_looked_for(text, noun, color, side):
         assert math.isnan(found[key]) if value is None else found[key] == value, key
 
 
-@pytest.mark.slow
 def test_the_recipe_ends_in_a_card_and_a_killed_run_can_be_stored(tmp_path):
     card = own.make_text_to_image(tmp_path/"a", checkpoints=tmp_path/"ck", tests=4, **TINY)
     assert card.size == sum(p.stat().st_size for p in (tmp_path/"a"/"embedded-diffusion").rglob("*.safetensors")) < 8e6
