@@ -7,14 +7,11 @@ __all__ = ['rgb_to_lab', 'lab_to_rgb', 'split_lab', 'join_lab', 'scale_chroma', 
 
 # %% ../nbs/50_color.ipynb #13d64dac
 from functools import cache
-from typing import TYPE_CHECKING
 
-from .core import InputError, lazy_import
+from .core import InputError, Tensor, lazy_import
 
 # %% ../nbs/50_color.ipynb #e95664a4
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../nbs/50_color.ipynb #c839bad2
 _RGB_TO_XYZ = ((0.412453, 0.357580, 0.180423), (0.212671, 0.715160, 0.072169), (0.019334, 0.119193, 0.950227))

@@ -32,7 +32,7 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType, UnionType
-from typing import Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args, get_origin
 
 # %% ../nbs/00_core.ipynb #3811c608
 def one_line(text: str,          # names of files, words of other libraries
@@ -366,6 +366,10 @@ class _LaterModule(ModuleType):
 def lazy_import(name: str) -> ModuleType: # e.g. "torch"
     "A stand-in for a module, which is imported when one of its names is first used."
     return _LaterModule(name)
+
+# %% ../nbs/00_core.ipynb #5c92ed06
+if TYPE_CHECKING: from torch import Tensor
+else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../nbs/00_core.ipynb #555361c0
 def is_tensor(x) -> bool:

@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image
 
-from ..core import (InputError, check_path, check_source, few, is_tensor, lazy_import,
+from ..core import (InputError, Tensor, check_path, check_source, few, is_tensor, lazy_import,
                                     progress)
 from ..files import ARRAY_FILES, array_shapes, digest, file_sha256, load_arrays
 from .photos import (ENDINGS, Photo, ImageReading, ZipMember, check_white, decode,
@@ -32,8 +31,6 @@ from .texts import References, Texts, plain_name, streams_hint, text_ranks
 
 # %% ../../nbs/data/020_items.ipynb #419a3479
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/data/020_items.ipynb #2da7884c
 def as_numbers(

@@ -10,19 +10,17 @@ __all__ = ['most_frequent', 'text_tricks', 'blurred_color', 'one_color', 'pictur
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core import InputError, lazy_import
+from ..core import InputError, Tensor, lazy_import
 from .items import Images
 from ..stats import cluster_labels
 
 # %% ../../nbs/data/220_tricks.ipynb #7571c2e4
 torch = lazy_import("torch")
 color = lazy_import("invariant_metrics.color")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/data/220_tricks.ipynb #b5a10055
 def _halves(n: int, clusters: Sequence | None) -> np.ndarray: # (n,) 0 or 1

@@ -13,12 +13,11 @@ __all__ = ['EDIT_KINDS', 'AXES', 'perturbations', 'DIRECTIONS', 'HUES', 'YARDSTI
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
-from ..core import InputError, Registry, lazy_import, unknown
+from ..core import InputError, Registry, Tensor, lazy_import, unknown
 
 # %% ../../nbs/edits/00_colors.ipynb #8c34ca8e
 torch = lazy_import("torch")
@@ -26,8 +25,6 @@ F = lazy_import("torch.nn.functional")
 lab = lazy_import("invariant_metrics.color")
 differences = lazy_import("invariant_metrics.metrics.image_metrics")
 painted = lazy_import("invariant_metrics.worlds.scenes")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/edits/00_colors.ipynb #444fc2ec
 @dataclass(frozen=True)

@@ -15,18 +15,15 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import safetensors
 from filelock import FileLock, Timeout
 
-from ..core import InputError, lazy_import
+from ..core import InputError, Tensor, lazy_import
 from ..files import digest, save_tensors
 
 # %% ../../nbs/encoders/030_cache.ipynb #50ce5992
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/encoders/030_cache.ipynb #e9abc610
 def cache_folder() -> Path: # not necessarily there yet

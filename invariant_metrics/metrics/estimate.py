@@ -8,18 +8,15 @@ __all__ = ['influence_variance', 'standard_error', 'refuse_shared', 'near_copies
 # %% ../../nbs/metrics/010_estimate.ipynb #707a7907
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import lazy_import
+from ..core import Tensor, lazy_import
 from .metric import Estimate, as_array
 from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/010_estimate.ipynb #83ea6c00
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/010_estimate.ipynb #156d8dbe
 def influence_variance(

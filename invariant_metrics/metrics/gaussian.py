@@ -14,13 +14,12 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors
 from fastcore.basics import patch
 
-from ..core import (InputError, Signature, check_source, few, is_tensor, lazy_import,
+from ..core import (InputError, Signature, Tensor, check_source, few, is_tensor, lazy_import,
                                     progress, rng)
 from ..files import ARRAY_FILES, array_shapes, atomic_write, save_tensors
 from ..data.items import as_numbers, picture_stack
@@ -29,8 +28,6 @@ from ..encoders.store import Features, FeatureStore, checked_features, load_feat
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #75ca2eb7
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/020_gaussian.ipynb #89273260
 def as_rows(x) -> "Tensor | np.ndarray": # (B, d) of real numbers

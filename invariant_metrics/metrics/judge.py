@@ -9,18 +9,16 @@ __all__ = ['question_id', 'Replies', 'text_questions', 'judge_metric', 'pair_que
 import json
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import NamedTuple, TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
-from ..core import InputError, Signature, lazy_import
+from ..core import InputError, Signature, Tensor, lazy_import
 from .metric import (Metric, PairedMetric, SingleMetric, TextMetric, as_array, extract,
                                             pixels)
 
 # %% ../../nbs/metrics/290_judge.ipynb #47068a31
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/290_judge.ipynb #bf790fd3
 def question_id(question: Mapping) -> str: # 16 hexadecimal digits

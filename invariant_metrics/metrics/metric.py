@@ -21,13 +21,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from ..core import SEEDS as SEEDS, Between as Between # for the options of metrics
-from ..core import (InputError, Registry, Signature, checked_options, failed_call, is_tensor, lazy_import,
-                                    needed_by, unknown)
+from ..core import (InputError, Registry, Signature, Tensor, checked_options, failed_call,
+                                    is_tensor, lazy_import, needed_by, unknown)
 from ..data.text_notes import text_counts, text_notes
 from ..data.text_sides import check_sides, load_texts
 from ..encoders.weights import Card, WeightChoice, all_cards, get_card, resolve
@@ -36,8 +36,6 @@ from ..stats import cluster_labels
 
 # %% ../../nbs/metrics/000_metric.ipynb #a89e6ea0
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/metrics/000_metric.ipynb #3e90bf67
 def array_library(x): # the module torch or numpy

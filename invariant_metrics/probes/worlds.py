@@ -12,13 +12,13 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from fastcore.basics import patch
 
-from ..core import InputError, Signature, few_threads, lazy_import, needed_by, rng, unknown
+from ..core import (InputError, Signature, Tensor, few_threads, lazy_import, needed_by, rng,
+                                    unknown)
 from ..core import progress as progress_bar
 from ..runs import per_scale, share_out
 from ..edits.captions import caption_items
@@ -43,8 +43,6 @@ from ..metrics.cider import document_frequencies
 
 # %% ../../nbs/probes/070_worlds.ipynb #f1ec073b
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/probes/070_worlds.ipynb #3eccd8fa
 _WORLD_SIZES = per_scale(ProbeSize(24, 24, 500, 16), ProbeSize(150, 60, 1000, 32),

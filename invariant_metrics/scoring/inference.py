@@ -9,12 +9,11 @@ __all__ = ['FEWEST', 'METHODS', 'bootstrap_counts', 'estimate_score', 'jackknife
 # %% ../../nbs/scoring/10_inference.ipynb #00719e9a
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import (InputError, Interval, Note, Score, Signature, is_tensor, lazy_import, progress,
-                                    rng, unknown)
+from ..core import (InputError, Interval, Note, Score, Signature, Tensor, is_tensor,
+                                    lazy_import, progress, rng, unknown)
 from ..metrics.metric import (Estimate, ItemMetric, Metric, Rows,
                                               declared_range, full_precision, no_values)
 from ..metrics.estimate import influence_variance, near_copies, standard_error
@@ -23,8 +22,6 @@ from ..stats import (bootstrap_weights, check_level, cluster_labels, interval,
 
 # %% ../../nbs/scoring/10_inference.ipynb #5b227290
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/scoring/10_inference.ipynb #0b2ffdd1
 def bootstrap_counts(

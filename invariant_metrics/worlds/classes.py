@@ -11,17 +11,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
-from ..core import lazy_import, rng
+from ..core import Tensor, lazy_import, rng
 
 # %% ../../nbs/worlds/00_classes.ipynb #c56ab58c
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/00_classes.ipynb #30e7b988
 L_REFERENCE = 72.0 # the lightness at which COLORS are given

@@ -8,17 +8,14 @@ __all__ = ['STUFF', 'THINGS', 'REGIONS', 'FAR', 'HALF', 'LEAST', 'SPAN', 'FLOATS
 
 # %% ../../nbs/worlds/10_layout.ipynb #a00193ed
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import lazy_import
+from ..core import Tensor, lazy_import
 from .classes import ALLOWED, CLASS_ID, CLASSES, NOTHING, PROPORTIONS
 
 # %% ../../nbs/worlds/10_layout.ipynb #e986e8ca
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/10_layout.ipynb #6423e48e
 STUFF = 3  # regions 0, 1, 2: sky, backdrop and ground

@@ -10,11 +10,10 @@ __all__ = ['Bundle', 'Regions', 'Scenes', 'pigments', 'paint', 'haze', 'draw_lay
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import InputError, is_tensor, lazy_import
+from ..core import InputError, Tensor, is_tensor, lazy_import
 from .classes import ALLOWED, CELLS, CLASSES, COLORS, L_REFERENCE, TILE
 from .classes import color_table, forbidden_colors, silhouettes, textures
 from ..color import join_lab, rgb_to_lab
@@ -22,8 +21,6 @@ from .layout import FAR, REGIONS, STUFF, THINGS, make_layout
 
 # %% ../../nbs/worlds/20_scenes.ipynb #1abf61a8
 torch = lazy_import("torch")
-if TYPE_CHECKING: from torch import Tensor
-else: Tensor = type("Tensor", (), {"__module__": "torch"}) # its name in signatures
 
 # %% ../../nbs/worlds/20_scenes.ipynb #47aa996f
 class Bundle:
