@@ -206,6 +206,8 @@ def _show_all(ctx: typer.Context, asked: bool) -> None: # what `--help-all` does
 _HELP_ALL = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[
     bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help="Show all options, and exit.")])
 
+_NO_FILES = ("-", "scenes", "photos") # standard input, and what the package has itself
+
 @dataclass
 class CommandEntry:
     "A command: its function, and what it makes of the words of the command line."
@@ -250,6 +252,15 @@ class CommandEntry:
         words.sort(key=place)
         return {word.name: word for word in [*words, *map(_command_word, _EVERY)]}
 
+    def find_files(self, values: Mapping) -> None: # of the command line
+        "Raises InputError on a file or folder to be read that is not there, before anything slow is imported."
+        for name, value in values.items():
+            if name != self.argument and self.words[name].facts.group != "What is read": continue
+            for path in value if isinstance(value, list) else [value]:
+                if not isinstance(path, Path) or str(path) in _NO_FILES: continue
+                pattern = any(c in str(path) for c in "*?[")
+                if not pattern and not path.exists(): raise InputError(f"no file or folder at {path}")
+
     def run(self, **values):
         "What typer calls with the values of the command line."
         form = values.pop("form", "table")
@@ -258,6 +269,7 @@ class CommandEntry:
         del values["debug"]
         starts = {name: self.words[name].start for name in values}
         values = {name: starts[name] if value is None else value for name, value in values.items()}
+        self.find_files(values)
         given = {name: self.words[name].convert(value) for name, value in values.items()}
         calls = []
         if self.of: # a word that was not given is left to the function
