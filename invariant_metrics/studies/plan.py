@@ -49,7 +49,6 @@ class StudyGrid(NamedTuple):
     alphas: tuple[float, ...]
     seeds: int
     systems: tuple[tuple[str, ...], ...] # invariants of each system
-    random_networks: int = 1             # behind each random control; several are trained at all alphas
 
 class ControlCurve(NamedTuple):
     "A push on the baseline that needs no training."
@@ -148,7 +147,7 @@ class StudyPlan:
     systems: Mapping[str, tuple[str, ...]] # name in tables -> invariants, the baseline first
     settings: Mapping                      # as they were given, completed
     design: StudyDesign                    # of the task
-    random_networks: int = 1               # behind each random control
+    random_networks: int = 1               # behind each random control; several are trained at all alphas
 
     @property
     def task(self) -> str: return self.settings["task"]
@@ -216,7 +215,7 @@ def plan_study(design: StudyDesign,          # of the task
     alphas = _alphas(grid.alphas if s["alphas"] is None else s["alphas"])
     seeds = int(grid.seeds if s["seeds"] is None else s["seeds"])
     if seeds < 1: raise InputError(f"a study needs one seed at least, not {seeds}")
-    networks = int(grid.random_networks if s["random_networks"] is None else s["random_networks"])
+    networks = 1 if s["random_networks"] is None else int(s["random_networks"])
     if networks < 1: raise InputError(f"a random control needs one network at least, not {networks}")
     usual_systems = [names for names in grid.systems if not (s["data"] and {*names} & {*SEEN})]
     asked_for = usual_systems if s["systems"] is None else _systems(s["systems"])

@@ -62,7 +62,7 @@ _TRANSLATION = StudyDesign(
                                                 (MORE_DATA,))),
            "full": StudyGrid((0.01, 0.03, 0.1, 0.3, 1.0), 5,
                              (("entities",), ("entities-bag",), ("entities-names",), ("entities-truth",),
-                              ("sentiment",), ("entities", "sentiment"), (MORE_DATA,)), random_networks=10)},
+                              ("sentiment",), ("entities", "sentiment"), (MORE_DATA,)))},
     controls={"+entities": ("entities-random",), "+sentiment": ("sentiment-random",),
               "+entities+sentiment": ("entities-random+sentiment-random",)},
     curve=ControlCurve(LENGTH, 0.0, (-7.0, 0.0, 5.0, 7.0)),
