@@ -155,8 +155,9 @@ def _directions(values: Tensor, vectors: Tensor | None, q: Tensor | None = None,
 
 # None where eigenvalues would be slower, or their bound is above `allowed`
 def _by_eigenvalues(c: Tensor, rank: int, allowed: float, large: int,
-                    want_vectors: bool) -> _SingularSum | None:
-    few = rank > KEEP and _few_directions(c)
+                    want_vectors: bool, inverses: float) -> _SingularSum | None:
+    exact = NOISE*float(c.square().sum())*inverses <= allowed # as they are
+    few = not exact and rank > KEEP and _few_directions(c)
     if few and len(c) <= 1.7*large: return None
     if few:
         q, top, coupling, rest = _split_off(c)
@@ -178,13 +179,14 @@ def _singular_directions(c: Tensor,               # (n, m) float64
                         allowed: float = 0.,     # error that may be accepted for speed
                         large: int = LARGE,      # rows above which speed is sought
                         vectors: bool = True,    # the directions, too
+                        inverses: float = math.inf, # what Σ 1/σ is at most, if that is known
                        ) -> _SingularSum:
     """The sum of the singular values and the singular vectors of the shorter side, from one decomposition:
     the fastest whose error bound is within `allowed`."""
     c = c if len(c) <= c.shape[1] else c.T
     rank = min(rank or len(c), len(c))
     if len(c) > large and allowed > 0:
-        found = _by_eigenvalues(c, rank, allowed, large, vectors)
+        found = _by_eigenvalues(c, rank, allowed, large, vectors, inverses)
         if found is not None: return found
     values = singular_values(c)
     directions = _directions(*symmetric_vectors(column_products(c.T))) if vectors else (None, None)
@@ -209,6 +211,15 @@ class Factor:
         slope = min(other.rows.shape)**0.5 * norm                 # bounds tr T
         # ½·η·tr T would do if the norm were known; an estimate gets twice that
         return float("inf") if math.isnan(slope) else self.noise * slope
+
+# %% ../../nbs/metrics/030_frechet.ipynb #55e5686d
+def _inverse_sum(f: Factor, h: Factor) -> float: # inf unless both are triangular
+    "What the sum of 1/σ of F·Hᵀ is at most, estimated."
+    if (f.route, h.route) != ("cholesky", "cholesky"): return math.inf
+    probes = torch.randn(len(f.rows), 16, generator=torch_rng(0, "inverse"), dtype=torch.float64).to(f.rows)
+    solved = torch.linalg.solve_triangular(f.rows, probes, upper=True)
+    solved = torch.linalg.solve_triangular(h.rows.T, solved, upper=False)
+    return (len(f.rows)*float(solved.square().sum())/16)**0.5
 
 # %% ../../nbs/metrics/030_frechet.ipynb #d507f13e
 def small_factor(a: Tensor) -> Tensor: # (min(N, d), d)
@@ -431,7 +442,8 @@ def side_terms(a: SampleSide,
     f, h, lost = _side_factors(a, b, route, allowed/4)
     cross = matrix_product(f.rows, h.rows.T)
     rank = min(a.rank, b.rank, int(keep.sum()))
-    found = _singular_directions(cross, rank, max(allowed - lost, allowed/2), vectors=vectors)
+    found = _singular_directions(cross, rank, max(allowed - lost, allowed/2), vectors=vectors,
+                                 inverses=_inverse_sum(f, h))
     terms = FrechetTerms(shift, size, found.value, 2*(lost + found.error) + 16*_EPS*size,
                          f"{f.route} and {h.route}, {found.how}")
     return terms, OverlapFactors(cross, f.rows, keep if some else None, (f.route, h.route),
