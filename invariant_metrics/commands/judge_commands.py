@@ -327,6 +327,7 @@ def _agree_people(
         from invariant_metrics.people.statistics import agreement_named
         # refused early if there is no such statistic; whether it has this unit depends on the judgments
         for name in statistics: agreement_named(name.replace("-", "_"))
+    if not judgments.exists(): raise InputError(f"no file or folder at {judgments}") # before the slow imports
     from invariant_metrics.files import atomic_write
     from invariant_metrics.people.forests import forests
     judged = _load_judged(judgments, kind, page, aspect, reader)

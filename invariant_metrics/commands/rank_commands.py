@@ -94,8 +94,8 @@ def _rank_explain(
     pictures: Literal["reference", "thumbnails", "none"] = "reference",
 ):
     "Rank pictures for queries, explain each failure, and say what a changed word does to the ranks."
-    from invariant_metrics.rankings.ranking_report import write_ranking_page
     found = call(_data(words, data))
+    from invariant_metrics.rankings.ranking_report import write_ranking_page
     page = write_ranking_page(found, found.folder, pictures)
     return Result("rank", {"folder": found.folder, "page": page, **_ranking_payload(found)},
                   _ranking_tables(found, confidence), [*found.sentences(), f"page: {page}"],

@@ -38,9 +38,9 @@ def _study_command(
     batch: int | None = None, # items of a batch; default by scale and model
 ):
     "Which metrics notice a broken invariant, and does training with invariants help?"
+    run = call(task=task, encoder=encoder, batch=batch)
     from invariant_metrics.probes.probe_task import reader_note
     from invariant_metrics.studies.study_report import write_report
-    run = call(task=task, encoder=encoder, batch=batch)
     page = write_report(run.folder)
     rows = [{"part": name, "waiting": None, **part} for name, part in run.meta["parts"].items()]
     controls = run.controls()

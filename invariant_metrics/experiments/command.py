@@ -194,7 +194,9 @@ def _loaded(function: Callable | str) -> Callable:
     module, _, name = function.partition(":")
     return getattr(import_module(f"invariant_metrics.{module}"), name)
 
-def _call_later(function: Callable | str, /, *values, **given): # imported when it is called: refusals need not wait
+# imported when it is called: refusals need not wait
+def _call_later(function: Callable | str, check: Callable[[], None], /, *values, **given):
+    check()
     return _loaded(function)(*values, **given)
 
 def _show_all(ctx: typer.Context, asked: bool) -> None: # what `--help-all` does
@@ -269,13 +271,13 @@ class CommandEntry:
         del values["debug"]
         starts = {name: self.words[name].start for name in values}
         values = {name: starts[name] if value is None else value for name, value in values.items()}
-        self.find_files(values)
         given = {name: self.words[name].convert(value) for name, value in values.items()}
         calls = []
         if self.of: # a word that was not given is left to the function
             theirs = {name: given[word.name] for name, word in self.called.items()
                       if values[word.name] != starts[word.name]}
-            calls = [partial(_call_later, self.of, **theirs)]
+            calls = [partial(_call_later, self.of, partial(self.find_files, values), **theirs)]
+        else: self.find_files(values)
         if self.of or {"device", "seed"} & {*given}:
             from invariant_metrics.core import few_threads
             few_threads()

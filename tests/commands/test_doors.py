@@ -44,7 +44,7 @@ def test_texts_come_from_standard_input(folder, monkeypatch):
 @pytest.mark.parametrize("words", [
     "agree nowhere --metrics bleu", "score bleu --pred nowhere --target ref.txt", "advise translation --pred nowhere --target ref.txt",
     "advise images --pred nowhere --target nowhere", "probe images --target nowhere", "study colorization --data nowhere",
-    "rank nowhere", "styles rank nowhere --labels nowhere --real nowhere", "report nowhere", "power bleu --pred hyp.txt --target nowhere"])
+    "rank nowhere", "report nowhere", "power bleu --pred hyp.txt --target nowhere"])
 def test_a_file_that_is_not_there_is_missed_before_torch_is_imported(words, folder):
     line = (f"import sys; from invariant_metrics.commands.shell import main; code = main({words.split()}); "
             "sys.exit(3 if 'torch' in sys.modules else code)")

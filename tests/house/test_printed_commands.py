@@ -315,7 +315,7 @@ REFUSED = { # beginning of a command -> what its one line says; here for want of
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
     "study translation --parts training --model bibert --scale full": "device 'cuda' cannot be used here",
-    "study captioning --parts training --model clipcap --scale full": "device 'cuda' cannot be used here",
+    "study captioning --parts training --model clipcap --scale full": "no file or folder at coco",
     "study colorization --parts training --model ddcolor --scale full": "device 'cuda' cannot be used here", "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
 
 
