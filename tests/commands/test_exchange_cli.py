@@ -86,7 +86,7 @@ def test_asking_as_json_and_refusing(data):
     def refused(*more): return said(data, [*words, *more], 2).stderr.splitlines()[-1]
     assert "items.jsonl is there already" in refused("--ask", "items.jsonl")
     assert "--ask is in the place of metrics; leave bleu out" in refused("bleu", "--ask", "new.jsonl")
-    assert "no file of answers at lost.jsonl" in refused("--answers", "lost.jsonl")
+    assert "no file or folder at lost.jsonl" in refused("--answers", "lost.jsonl")
     (data/"scores.jsonl").write_text('{"id": "t1", "score": 1}')
     assert "scores.jsonl holds answers to other questions" in refused("--answers", "scores.jsonl")
     assert "--ask goes with --pred" in said(data, ["power", "--values", "x.parquet", "--ask", "new.jsonl"], 2).stderr
