@@ -161,7 +161,7 @@ def study(
     alphas: Sequence[float] | None = None,
     seeds: int | None = None,              # number of training seeds; default by grid
     # number of networks for each random control; 2 or more are trained at all alphas and give p-values;
-    # default by grid: 1, 10
+    # default 1
     random_networks: int | None = None,
     # network to train; default by task: unet for pictures, small for texts; those of papers are chromagan,
     # colorformer and ddcolor, bisimcut and bibert, smallcap and clipcap
