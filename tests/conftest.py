@@ -174,7 +174,7 @@ class Pace:
     """The whole suite has a quarter of an hour. On a machine, or at a moment, that is too slow for it, the tests that take more than .7 s are left
     out as long as a worker is behind its time, and say so; `--whole` leaves out none. pace.json lists them, and the seconds of each file in a
     run on two quick cores; what a test takes counts as the mean of its file."""
-    seconds, late = 660.0, 10.0 # for all tests, by two workers, and by how much one of them may be behind
+    seconds, late = 620.0, 10.0 # for all tests, by two workers, and by how much one of them may be behind
 
     def __init__(self, items):
         stored = json.loads((ROOT/"tests"/"pace.json").read_text(encoding="utf-8"))

@@ -93,7 +93,7 @@ def test_a_run_remembers_its_judge_of_form(tmp_path):
     assert "told_by_form" in found.ledger
     with pytest.raises(InputError, match="holds another run"):
         run_probe("captioning", CAPTIONS, metrics=["chrf"], families=["color-replaced"], scale="quick", out=tmp_path/"run", workers=1, progress=False)
-    done = cli("probe", "images", "--target", "x", "--fluent", "ngrams", cwd=tmp_path)
+    done = cli("probe", "images", "--target", ".", "--fluent", "ngrams", cwd=tmp_path)
     assert done.returncode == 2 and "--fluent has no effect" in done.stderr
     (tmp_path/"refs.json").write_text(json.dumps(CAPTIONS))
     done = cli("probe", "captioning", "--target", "refs.json", "--fluent", "nowhere", "--out", "other", cwd=tmp_path)
