@@ -261,7 +261,8 @@ class CommandEntry:
             for path in value if isinstance(value, list) else [value]:
                 if not isinstance(path, Path) or str(path) in _NO_FILES: continue
                 pattern = any(c in str(path) for c in "*?[")
-                if not pattern and not path.exists(): raise InputError(f"no file or folder at {path}")
+                if not pattern and not os.path.exists(os.path.expanduser(path)):
+                    raise InputError(f"no file or folder at {path}")
 
     def run(self, **values):
         "What typer calls with the values of the command line."

@@ -50,3 +50,9 @@ def test_a_file_that_is_not_there_is_missed_before_torch_is_imported(words, fold
             "sys.exit(3 if 'torch' in sys.modules else code)")
     done = subprocess.run([sys.executable, "-c", line], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr == "error: no file or folder at nowhere\n"
+
+
+def test_a_folder_of_the_home_folder_is_looked_for_there(folder, monkeypatch): # shells leave --data=~/x as it is
+    monkeypatch.setenv("HOME", str(folder.parent))
+    done = cli("wordnet", "build", f"~/{folder.name}", "--out", "wordnet.npz", cwd=folder)
+    assert done.returncode == 2 and "no file or folder" not in done.stderr and folder.name in done.stderr

@@ -301,7 +301,7 @@ DATA = { # what an example names -> how it is made
     "judge.py": as_lines(["import json, sys", "for line in sys.stdin:", "    q = json.loads(line)", "    print(json.dumps({'id': q['id'], 'score': len(q['prediction'])}))"]),
     "hyp.txt": as_lines(FIRST.values()), "ref0.txt": as_lines([r[0] for r in REFERENCES.values()]), "ref1.txt": as_lines([r[1] for r in REFERENCES.values()]),
     "judgments.csv": judged_table, "scores.csv": metric_table, "rated.csv": rated_table, "second.csv": second_run, "flickr8k/judgments.jsonl": flickr8k, "pairs.csv": pairs_table, "foilv1.0_test_2017.json": foil, "captions_val2014.json": lambda p: p.write_text(json.dumps(coco_captions())), "val2014/": coco_pictures,
-    "answers/": page_and_answers,
+    "answers/": page_and_answers, "coco/": Path.mkdir,
     "answers.csv": style_labels, "my_module": own_module, "per-item.parquet": per_item, "multi30k/": parallel_text, "iwslt14/": parallel_text,
     "imagenet/train": lambda p: picture_folder(p, 6, 96, seed=4), 
     "runs/unet": study_of("unet"), "runs/ddcolor": study_of("ddcolor"), "imagenet/val": imagenet, "runs/colorization": finished_run, "runs/probe-captioning": finished_probe, "student/": letters_clip, "annotations/": annotated_pictures, "runs/ranking": finished_ranking,
@@ -315,7 +315,7 @@ REFUSED = { # beginning of a command -> what its one line says; here for want of
     "weights fetch inception": "cannot fetch inception", "imagine study --generator-weights": "device 'cuda' cannot be used here",
     "imagine table flickr8k/judgments.jsonl --generator": "device 'cuda' cannot be used here", "study translation --data iwslt14/ --scale full --model iwslt --device cuda": "device 'cuda' cannot be used here",
     "study translation --parts training --model bibert --scale full": "device 'cuda' cannot be used here",
-    "study captioning --parts training --model clipcap --scale full": "no file or folder at coco",
+    "study captioning --parts training --model clipcap --scale full": "device 'cuda' cannot be used here",
     "study colorization --parts training --model ddcolor --scale full": "device 'cuda' cannot be used here", "wordnet build /usr/share/wordnet": "/usr/share/wordnet"}
 if Path("/usr/share/wordnet/index.noun").is_file(): del REFUSED["wordnet build /usr/share/wordnet"]
 
